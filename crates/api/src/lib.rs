@@ -1,0 +1,38 @@
+//! The API of oooi: its own kinds, one a file, and the few fields of other projects' kinds that it reads.
+//!
+//! The types are the source of the custom resource definitions under `deploy/crds/` ([`definitions`]). Addresses
+//! and durations stay strings here: an object with a value that nobody can parse must still be readable, so that
+//! its own status can say what is wrong with it. Whoever uses a specification parses it once, into a type that
+//! cannot be wrong.
+
+pub mod dhcp_lease;
+pub mod dhcp_server;
+pub mod dns_server;
+pub mod duration;
+pub mod egress_ipam;
+pub mod infra;
+pub mod proxy_server;
+pub mod report;
+mod schema;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+pub use dhcp_lease::DhcpLease;
+pub use dhcp_server::DhcpServer;
+pub use dns_server::DnsServer;
+pub use egress_ipam::EgressIpam;
+pub use infra::Infra;
+pub use proxy_server::ProxyServer;
+
+/// The definitions of all our kinds.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![
+        Infra::crd(),
+        DhcpServer::crd(),
+        DnsServer::crd(),
+        ProxyServer::crd(),
+        DhcpLease::crd(),
+        EgressIpam::crd(),
+    ]
+}
