@@ -1,0 +1,2 @@
+//! DNS
+pub mod wire;
