@@ -61,7 +61,10 @@ impl Name {
             if label.contains('*') && (label != "*" || position > 0) {
                 return Err(NameError::Asterisk);
             }
-            if let Some(bad) = label.chars().find(|c| !(c.is_ascii_alphanumeric() || "-_*".contains(*c))) {
+            if let Some(bad) = label
+                .chars()
+                .find(|c| !(c.is_ascii_alphanumeric() || "-_*".contains(*c)))
+            {
                 return Err(NameError::Character(bad));
             }
             wire.push(label.len() as u8);
@@ -77,7 +80,11 @@ impl Name {
     /// `label` in front of this name.
     pub fn child(&self, label: &str) -> Result<Name, NameError> {
         let own = self.to_string();
-        if own == "." { Name::parse(label) } else { Name::parse(&format!("{label}.{own}")) }
+        if own == "." {
+            Name::parse(label)
+        } else {
+            Name::parse(&format!("{label}.{own}"))
+        }
     }
 
     /// The name that answers for everything below this one: `*.` in front of it, where that fits.
@@ -163,7 +170,10 @@ impl Folded {
         let mut octets = [0; MAX_NAME];
         octets[..len].copy_from_slice(&wire[..len]);
         octets[..len].make_ascii_lowercase(); // length octets are below 64 and stay as they are
-        Folded { octets, len: len as u8 }
+        Folded {
+            octets,
+            len: len as u8,
+        }
     }
 
     /// The folded name.
@@ -315,7 +325,9 @@ mod tests {
     #[test]
     fn ancestors_go_from_the_name_to_the_root() {
         let name = Name::parse("a.b.c").unwrap();
-        let seen: Vec<String> = ancestors(name.wire()).map(|wire| Text(wire).to_string()).collect();
+        let seen: Vec<String> = ancestors(name.wire())
+            .map(|wire| Text(wire).to_string())
+            .collect();
         assert_eq!(seen, ["a.b.c", "b.c", "c", "."]);
         assert!(is_within(name.wire(), Name::parse("b.c").unwrap().wire()));
         assert!(is_within(name.wire(), Name::root().wire()));
@@ -324,7 +336,11 @@ mod tests {
 
     #[test]
     fn a_compression_loop_ends_without_a_name() {
-        let message = [0u8; 12].iter().copied().chain([0xc0, 0x0e, 0xc0, 0x0c]).collect::<Vec<_>>();
+        let message = [0u8; 12]
+            .iter()
+            .copied()
+            .chain([0xc0, 0x0e, 0xc0, 0x0c])
+            .collect::<Vec<_>>();
         assert_eq!(expand(&message, 12, &mut Vec::new()), None);
         assert_eq!(expand(&message, 14, &mut Vec::new()), None);
         let own = [1, b'a', 0xc0, 0x00];

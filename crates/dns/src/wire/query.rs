@@ -80,14 +80,19 @@ pub enum Silence {
 impl<'m> Query<'m> {
     /// Reads one message.
     pub fn parse(message: &'m [u8]) -> Result<Query<'m>, Rejection> {
-        let header: &[u8; HEADER] =
-            message.first_chunk().ok_or(Rejection::Silence(Silence::NoHeader))?;
+        let header: &[u8; HEADER] = message
+            .first_chunk()
+            .ok_or(Rejection::Silence(Silence::NoHeader))?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (id, flags) = (word(0), word(2));
         if flags & flag::RESPONSE != 0 {
             return Err(Rejection::Silence(Silence::NotAQuestion));
         }
-        let plain = |rcode| Rejection::Code { rcode, question: 0, edns: false };
+        let plain = |rcode| Rejection::Code {
+            rcode,
+            question: 0,
+            edns: false,
+        };
         if flags & flag::OPCODE != 0 {
             return Err(plain(Rcode::NOTIMP));
         }
@@ -97,7 +102,11 @@ impl<'m> Query<'m> {
         }
         let question = parse_question(message).ok_or(plain(Rcode::FORMERR))?;
         let asked = question.len();
-        let refuse = |rcode, edns| Rejection::Code { rcode, question: asked, edns };
+        let refuse = |rcode, edns| Rejection::Code {
+            rcode,
+            question: asked,
+            edns,
+        };
         let edns = match parse_additional(message, HEADER + asked, word(10)) {
             Additional::Nothing => None,
             Additional::Edns(edns) => Some(edns),
@@ -114,7 +123,12 @@ impl<'m> Query<'m> {
         if question.class != CLASS_IN {
             return Err(refuse(Rcode::REFUSED, edns.is_some()));
         }
-        Ok(Query { id, flags, question, edns })
+        Ok(Query {
+            id,
+            flags,
+            question,
+            edns,
+        })
     }
 
     /// The largest answer that may go back over UDP.
@@ -155,7 +169,9 @@ enum Additional {
 fn parse_additional(message: &[u8], mut at: usize, count: u16) -> Additional {
     let mut found = Additional::Nothing;
     for _ in 0..count {
-        let Some(owner) = name::skip_compressed(message, at) else { return Additional::Malformed };
+        let Some(owner) = name::skip_compressed(message, at) else {
+            return Additional::Malformed;
+        };
         let fixed = at + owner;
         let (Some(kind), Some(class), Some(version), Some(length)) = (
             read_u16(message, fixed),
@@ -167,7 +183,9 @@ fn parse_additional(message: &[u8], mut at: usize, count: u16) -> Additional {
         };
         let data = fixed + 10;
         at = data + usize::from(length);
-        let Some(options) = message.get(data..at) else { return Additional::Malformed };
+        let Some(options) = message.get(data..at) else {
+            return Additional::Malformed;
+        };
         if kind != kind::OPT {
             continue;
         }
@@ -179,16 +197,27 @@ fn parse_additional(message: &[u8], mut at: usize, count: u16) -> Additional {
             continue;
         }
         let dnssec_ok = message[fixed + 6] & 0x80 != 0;
-        found = Additional::Edns(Edns { udp_size: class, dnssec_ok });
+        found = Additional::Edns(Edns {
+            udp_size: class,
+            dnssec_ok,
+        });
     }
-    if at == message.len() { found } else { Additional::Malformed }
+    if at == message.len() {
+        found
+    } else {
+        Additional::Malformed
+    }
 }
 
 /// Are these options whole? None of them is used.
 fn options_are_sound(mut options: &[u8]) -> bool {
     while !options.is_empty() {
-        let Some(length) = read_u16(options, 2) else { return false };
-        let Some(rest) = options.get(4 + usize::from(length)..) else { return false };
+        let Some(length) = read_u16(options, 2) else {
+            return false;
+        };
+        let Some(rest) = options.get(4 + usize::from(length)..) else {
+            return false;
+        };
         options = rest;
     }
     true
@@ -222,7 +251,13 @@ pub(crate) mod tests {
         assert_eq!(query.question.name, b"\x03api\x07Example\x03com\x00");
         assert_eq!(query.question.folded.wire(), b"\x03api\x07example\x03com\x00");
         assert_eq!((query.question.kind, query.question.class), (kind::A, CLASS_IN));
-        assert_eq!(query.edns, Some(Edns { udp_size: 1232, dnssec_ok: true }));
+        assert_eq!(
+            query.edns,
+            Some(Edns {
+                udp_size: 1232,
+                dnssec_ok: true
+            })
+        );
         assert_eq!(query.udp_limit(), 1232);
     }
 
@@ -231,7 +266,10 @@ pub(crate) mod tests {
         let message = captured();
         for len in 0..message.len() {
             let outcome = Query::parse(&message[..len]);
-            assert!(outcome.is_err(), "the first {len} octets were taken for a question");
+            assert!(
+                outcome.is_err(),
+                "the first {len} octets were taken for a question"
+            );
             if len < HEADER {
                 assert_eq!(outcome.err(), Some(Rejection::Silence(Silence::NoHeader)));
             }
@@ -250,14 +288,20 @@ pub(crate) mod tests {
                 assert_eq!(name::skip(query.question.name), Some(query.question.name.len()));
             }
         }
-        assert!(accepted > 100, "only {accepted} variants were accepted: the parser refuses too much");
+        assert!(
+            accepted > 100,
+            "only {accepted} variants were accepted: the parser refuses too much"
+        );
     }
 
     #[test]
     fn an_answer_is_met_with_silence() {
         let mut message = captured();
         message[2] |= 0x80;
-        assert_eq!(Query::parse(&message).err(), Some(Rejection::Silence(Silence::NotAQuestion)));
+        assert_eq!(
+            Query::parse(&message).err(),
+            Some(Rejection::Silence(Silence::NotAQuestion))
+        );
     }
 
     #[test]
@@ -270,9 +314,21 @@ pub(crate) mod tests {
         assert_eq!(with(&|m| m[2] |= 0x28), Some(Rcode::NOTIMP), "UPDATE");
         assert_eq!(with(&|m| m[5] = 0), Some(Rcode::FORMERR), "no question");
         assert_eq!(with(&|m| m[5] = 2), Some(Rcode::FORMERR), "two questions");
-        assert_eq!(with(&|m| m[7] = 1), Some(Rcode::FORMERR), "an answer in a question");
-        assert_eq!(with(&|m| m[12] = 0xc0), Some(Rcode::FORMERR), "a pointer in the question");
-        assert_eq!(with(&|m| m.push(0)), Some(Rcode::FORMERR), "octets behind the end");
+        assert_eq!(
+            with(&|m| m[7] = 1),
+            Some(Rcode::FORMERR),
+            "an answer in a question"
+        );
+        assert_eq!(
+            with(&|m| m[12] = 0xc0),
+            Some(Rcode::FORMERR),
+            "a pointer in the question"
+        );
+        assert_eq!(
+            with(&|m| m.push(0)),
+            Some(Rcode::FORMERR),
+            "octets behind the end"
+        );
         assert_eq!(with(&|m| m[32] = 3), Some(Rcode::REFUSED), "class CHAOS");
         assert_eq!(with(&|m| m[30] = 252), Some(Rcode::REFUSED), "AXFR");
         assert_eq!(with(&|m| m[30] = 41), Some(Rcode::FORMERR), "OPT as a question");

@@ -39,11 +39,11 @@ fn layout(kind: u16) -> &'static [Part] {
         kind::SOA | 14 => &[Compressible, Compressible],
         kind::MX => &[Octets(2), Compressible],
         kind::DNAME => &[Whole],
-        17 => &[Whole, Whole],                           // RP
-        18 | 21 | 36 => &[Octets(2), Whole],             // AFSDB, RT, KX
-        26 => &[Octets(2), Whole, Whole],                // PX
+        17 => &[Whole, Whole],               // RP
+        18 | 21 | 36 => &[Octets(2), Whole], // AFSDB, RT, KX
+        26 => &[Octets(2), Whole, Whole],    // PX
         kind::SRV => &[Octets(6), Whole],
-        35 => &[Octets(4), Text, Text, Text, Whole],     // NAPTR
+        35 => &[Octets(4), Text, Text, Text, Whole], // NAPTR
         _ => &[],
     }
 }
@@ -58,7 +58,12 @@ impl Rebuilder {
         out.extend(name);
         out.extend(kind.to_be_bytes());
         out.extend(CLASS_IN.to_be_bytes());
-        Rebuilder { out, ttls: Vec::new(), names: vec![HEADER], scratch: Vec::new() }
+        Rebuilder {
+            out,
+            ttls: Vec::new(),
+            names: vec![HEADER],
+            scratch: Vec::new(),
+        }
     }
 
     /// Adds a record whose data are at `data` in `message`; `section` counts from the answer section.
@@ -163,9 +168,13 @@ impl Rebuilder {
     fn equals(&self, mut at: usize, wanted: &[u8]) -> bool {
         let mut left = wanted;
         loop {
-            let (Some(&len), Some(&want)) = (self.out.get(at), left.first()) else { return false };
+            let (Some(&len), Some(&want)) = (self.out.get(at), left.first()) else {
+                return false;
+            };
             if len >= 0xc0 {
-                let Some(&low) = self.out.get(at + 1) else { return false };
+                let Some(&low) = self.out.get(at + 1) else {
+                    return false;
+                };
                 at = usize::from(len & 0x3f) << 8 | usize::from(low);
                 continue;
             }

@@ -89,14 +89,27 @@ impl Reply {
             let ttl = kept.ttl(message, record).min(cap);
             lifetime = lifetime.min(ttl);
             rebuilt
-                .record(message, record.owner.wire(), record.kind, ttl, record.data, record.section as usize)
+                .record(
+                    message,
+                    record.owner.wire(),
+                    record.kind,
+                    ttl,
+                    record.data,
+                    record.section as usize,
+                )
                 .ok_or(Mismatch::Malformed)?;
         }
         if !kept.conclusive || !matches!(rcode, Rcode::NOERROR | Rcode::NXDOMAIN) {
             lifetime = 0;
         }
         let (message, ttls) = rebuilt.finish().ok_or(Mismatch::Malformed)?;
-        Ok(Reply { message, ttls, lifetime, rcode, edns: opt.is_some() })
+        Ok(Reply {
+            message,
+            ttls,
+            lifetime,
+            rcode,
+            edns: opt.is_some(),
+        })
     }
 }
 
@@ -111,7 +124,8 @@ fn check(message: &[u8], asked: &Asked) -> Result<u16, Mismatch> {
     let end = HEADER + asked.name.len();
     let spelt = message.get(HEADER..end).ok_or(Mismatch::Foreign)?;
     let same_kind = read_u16(message, end) == Some(asked.kind);
-    if !spelt.eq_ignore_ascii_case(&asked.name) || !same_kind || read_u16(message, end + 2) != Some(CLASS_IN) {
+    if !spelt.eq_ignore_ascii_case(&asked.name) || !same_kind || read_u16(message, end + 2) != Some(CLASS_IN)
+    {
         return Err(Mismatch::Foreign);
     }
     if *spelt != *asked.name {
@@ -125,7 +139,11 @@ fn collect(message: &[u8], mut at: usize) -> Option<(Vec<Record>, Option<u16>)> 
     let mut records = Vec::new();
     let mut opt = None;
     let mut owner = Vec::new();
-    let sections = [(6, Some(Section::Answer)), (8, Some(Section::Authority)), (10, None)];
+    let sections = [
+        (6, Some(Section::Answer)),
+        (8, Some(Section::Authority)),
+        (10, None),
+    ];
     for (count_at, section) in sections {
         for _ in 0..read_u16(message, count_at)? {
             owner.clear();
@@ -142,7 +160,13 @@ fn collect(message: &[u8], mut at: usize) -> Option<(Vec<Record>, Option<u16>)> 
                     // A TTL with the highest bit set counts as 0 (RFC 2181, 8).
                     let ttl = if ttl > i32::MAX as u32 { 0 } else { ttl };
                     let owner = Name::from_checked_wire(&owner);
-                    records.push(Record { section, owner, kind, ttl, data: (start, end) });
+                    records.push(Record {
+                        section,
+                        owner,
+                        kind,
+                        ttl,
+                        data: (start, end),
+                    });
                 }
                 None if kind == kind::OPT => opt = Some((ttl >> 24) as u16),
                 _ => {}
@@ -167,23 +191,27 @@ impl<'r> Kept<'r> {
             .iter()
             .filter(in_answer)
             .filter(|record| match record.kind {
-                kind::DNAME if asked.kind != kind::DNAME => {
-                    chain.iter().any(|link| name::is_within(link.wire(), record.owner.wire()))
-                }
-                kind::RRSIG => {
-                    chain.iter().any(|link| name::is_within(link.wire(), record.owner.wire()))
-                }
+                kind::DNAME if asked.kind != kind::DNAME => chain
+                    .iter()
+                    .any(|link| name::is_within(link.wire(), record.owner.wire())),
+                kind::RRSIG => chain
+                    .iter()
+                    .any(|link| name::is_within(link.wire(), record.owner.wire())),
                 kind => {
                     (kind == asked.kind || kind == kind::CNAME || asked.kind == kind::ANY)
                         && chain.contains(&record.owner)
                 }
             })
             .collect();
-        let answered =
-            kept.iter().any(|record| record.kind == asked.kind || asked.kind == kind::ANY);
+        let answered = kept
+            .iter()
+            .any(|record| record.kind == asked.kind || asked.kind == kind::ANY);
         let end = chain.last();
         let mut has_soa = false;
-        for record in records.iter().filter(|record| record.section == Section::Authority) {
+        for record in records
+            .iter()
+            .filter(|record| record.section == Section::Authority)
+        {
             let keep = match record.kind {
                 kind::SOA => {
                     let ours = end.is_some_and(|end| name::is_within(end.wire(), record.owner.wire()));
@@ -199,7 +227,10 @@ impl<'r> Kept<'r> {
                 kept.push(record);
             }
         }
-        Kept { records: kept, conclusive: answered || has_soa }
+        Kept {
+            records: kept,
+            conclusive: answered || has_soa,
+        }
     }
 
     /// The TTL of a kept record; that of an SOA in a negative answer is at most its last field (RFC 2308, 5).

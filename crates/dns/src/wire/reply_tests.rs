@@ -6,7 +6,12 @@ use std::str::FromStr;
 
 fn asked(text: &str, kind: u16) -> Asked {
     let name = Name::parse(text).unwrap().wire().into();
-    Asked { id: 7, name, kind, dnssec_ok: false }
+    Asked {
+        id: 7,
+        name,
+        kind,
+        dnssec_ok: false,
+    }
 }
 
 fn host(text: &str) -> Hickory {
@@ -27,7 +32,13 @@ fn soa(owner: &str, ttl: u32, minimum: u32) -> Rr {
 }
 
 /// An upstream's answer as an independent encoder writes it.
-fn message(name: &str, kind: RecordType, answers: Vec<Rr>, authority: Vec<Rr>, additional: Vec<Rr>) -> Vec<u8> {
+fn message(
+    name: &str,
+    kind: RecordType,
+    answers: Vec<Rr>,
+    authority: Vec<Rr>,
+    additional: Vec<Rr>,
+) -> Vec<u8> {
     let mut message = Message::new(7, MessageType::Response, OpCode::Query);
     message.add_query(Question::query(host(name), kind));
     message.metadata.recursion_available = true;
@@ -43,10 +54,20 @@ fn read(reply: &Reply) -> Message {
 
 #[test]
 fn an_answer_is_kept_and_its_ttls_are_capped_and_found() {
-    let wire = message("www.example.", RecordType::A, vec![a("www.example.", 3600, 1), a("www.example.", 20, 2)], vec![], vec![]);
+    let wire = message(
+        "www.example.",
+        RecordType::A,
+        vec![a("www.example.", 3600, 1), a("www.example.", 20, 2)],
+        vec![],
+        vec![],
+    );
     let reply = Reply::read(&wire, &asked("www.example", kind::A), 300).unwrap();
     assert_eq!(reply.lifetime, 20);
-    let ttls: Vec<u32> = reply.ttls.iter().map(|&at| read_u32(&reply.message, at.into()).unwrap()).collect();
+    let ttls: Vec<u32> = reply
+        .ttls
+        .iter()
+        .map(|&at| read_u32(&reply.message, at.into()).unwrap())
+        .collect();
     assert_eq!(ttls, [300, 20]);
     assert_eq!(read(&reply).answers.len(), 2);
 }
@@ -60,27 +81,47 @@ fn an_alias_chain_is_kept_in_any_order_and_foreign_records_are_dropped() {
         cname("www.example.", "b.example."),
     ];
     let poison = vec![a("bank.example.", 60, 66)];
-    let authority = vec![Rr::from_rdata(host("example."), 60, RData::NS(NS(host("evil.example."))))];
+    let authority = vec![Rr::from_rdata(
+        host("example."),
+        60,
+        RData::NS(NS(host("evil.example."))),
+    )];
     let wire = message("www.example.", RecordType::A, answers, authority, poison);
     let reply = Reply::read(&wire, &asked("www.example", kind::A), 300).unwrap();
     let read = read(&reply);
-    let owners: Vec<String> = read.answers.iter().map(|record| record.name.to_string()).collect();
+    let owners: Vec<String> = read
+        .answers
+        .iter()
+        .map(|record| record.name.to_string())
+        .collect();
     assert_eq!(owners, ["c.other.", "b.example.", "www.example."]);
     assert!(read.authorities.is_empty() && read.additionals.is_empty());
 }
 
 #[test]
 fn an_alias_chain_that_bites_its_tail_ends() {
-    let answers = vec![cname("a.example.", "b.example."), cname("b.example.", "a.example.")];
+    let answers = vec![
+        cname("a.example.", "b.example."),
+        cname("b.example.", "a.example."),
+    ];
     let wire = message("a.example.", RecordType::A, answers, vec![], vec![]);
     let reply = Reply::read(&wire, &asked("a.example", kind::A), 300).unwrap();
-    assert_eq!(reply.lifetime, 0, "it neither answers nor denies, so it is not kept");
+    assert_eq!(
+        reply.lifetime, 0,
+        "it neither answers nor denies, so it is not kept"
+    );
 }
 
 #[test]
 fn a_negative_answer_lives_as_long_as_the_smaller_of_soa_ttl_and_minimum() {
     for (ttl, minimum, lifetime) in [(3600, 15, 15), (10, 900, 10), (3600, 900, 300)] {
-        let wire = message("no.example.", RecordType::A, vec![], vec![soa("example.", ttl, minimum)], vec![]);
+        let wire = message(
+            "no.example.",
+            RecordType::A,
+            vec![],
+            vec![soa("example.", ttl, minimum)],
+            vec![],
+        );
         let reply = Reply::read(&wire, &asked("no.example", kind::A), 300).unwrap();
         assert_eq!(reply.lifetime, lifetime);
         assert_eq!(read(&reply).authorities.len(), 1);
@@ -99,7 +140,13 @@ fn a_negative_answer_without_soa_or_with_a_foreign_one_is_not_kept() {
 
 #[test]
 fn a_failure_is_read_but_not_kept() {
-    let mut wire = message("www.example.", RecordType::A, vec![], vec![soa("example.", 60, 60)], vec![]);
+    let mut wire = message(
+        "www.example.",
+        RecordType::A,
+        vec![],
+        vec![soa("example.", 60, 60)],
+        vec![],
+    );
     wire[3] |= 2;
     let reply = Reply::read(&wire, &asked("www.example", kind::A), 300).unwrap();
     assert_eq!((reply.rcode, reply.lifetime), (Rcode::SERVFAIL, 0));
@@ -108,39 +155,77 @@ fn a_failure_is_read_but_not_kept() {
 
 #[test]
 fn answers_to_other_questions_are_told_apart() {
-    let wire = message("www.example.", RecordType::A, vec![a("www.example.", 60, 1)], vec![], vec![]);
+    let wire = message(
+        "www.example.",
+        RecordType::A,
+        vec![a("www.example.", 60, 1)],
+        vec![],
+        vec![],
+    );
     let as_asked = |asked: &Asked| Reply::read(&wire, asked, 300).err();
     assert_eq!(as_asked(&asked("www.example", kind::A)), None);
     assert_eq!(as_asked(&asked("www.other.", kind::A)), Some(Mismatch::Foreign));
-    assert_eq!(as_asked(&asked("www.example", kind::AAAA)), Some(Mismatch::Foreign));
-    assert_eq!(as_asked(&Asked { id: 8, ..asked("www.example", kind::A) }), Some(Mismatch::Foreign));
-    let shouted = Asked { name: b"\x03wWw\x07example\x00".to_vec().into(), ..asked("www.example", kind::A) };
+    assert_eq!(
+        as_asked(&asked("www.example", kind::AAAA)),
+        Some(Mismatch::Foreign)
+    );
+    assert_eq!(
+        as_asked(&Asked {
+            id: 8,
+            ..asked("www.example", kind::A)
+        }),
+        Some(Mismatch::Foreign)
+    );
+    let shouted = Asked {
+        name: b"\x03wWw\x07example\x00".to_vec().into(),
+        ..asked("www.example", kind::A)
+    };
     assert_eq!(as_asked(&shouted), Some(Mismatch::Spelling));
     let mut cut = wire.clone();
     cut[2] |= 2;
-    assert_eq!(Reply::read(&cut, &asked("www.example", kind::A), 300).err(), Some(Mismatch::Truncated));
+    assert_eq!(
+        Reply::read(&cut, &asked("www.example", kind::A), 300).err(),
+        Some(Mismatch::Truncated)
+    );
 }
 
 #[test]
 fn names_in_data_survive_the_loss_of_the_records_that_they_pointed_to() {
     let answers = vec![
         a("deep.mail.hoster.", 60, 9),
-        Rr::from_rdata(host("example."), 60, RData::MX(MX::new(10, host("mx.deep.mail.hoster.")))),
+        Rr::from_rdata(
+            host("example."),
+            60,
+            RData::MX(MX::new(10, host("mx.deep.mail.hoster."))),
+        ),
     ];
     let wire = message("example.", RecordType::MX, answers, vec![], vec![]);
     let reply = Reply::read(&wire, &asked("example", kind::MX), 300).unwrap();
     let read = read(&reply);
     assert_eq!(read.answers.len(), 1);
-    assert_eq!(read.answers[0].data, RData::MX(MX::new(10, host("mx.deep.mail.hoster."))));
+    assert_eq!(
+        read.answers[0].data,
+        RData::MX(MX::new(10, host("mx.deep.mail.hoster.")))
+    );
 }
 
 #[test]
 fn no_prefix_and_no_single_flipped_bit_of_an_answer_panics() {
     let answers = vec![cname("www.example.", "b.example."), a("b.example.", 60, 1)];
-    let wire = message("www.example.", RecordType::A, answers, vec![soa("example.", 60, 60)], vec![a("x.example.", 1, 1)]);
+    let wire = message(
+        "www.example.",
+        RecordType::A,
+        answers,
+        vec![soa("example.", 60, 60)],
+        vec![a("x.example.", 1, 1)],
+    );
     let asked = asked("www.example", kind::A);
     for len in 0..wire.len() {
-        assert!(Reply::read(&wire[..len], &asked, 300).is_err(), "{len} of {} octets", wire.len());
+        assert!(
+            Reply::read(&wire[..len], &asked, 300).is_err(),
+            "{len} of {} octets",
+            wire.len()
+        );
     }
     let mut read = 0;
     for bit in 0..wire.len() * 8 {

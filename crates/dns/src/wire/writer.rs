@@ -49,11 +49,22 @@ impl<'b> Writer<'b> {
     ///
     /// `limit` is the most that the client takes; the buffer must hold the question at least, which one
     /// of 512 octets does.
-    pub fn answer(out: &'b mut [u8], limit: usize, query: &Query<'_>, flags: u16, rcode: Rcode) -> Writer<'b> {
+    pub fn answer(
+        out: &'b mut [u8],
+        limit: usize,
+        query: &Query<'_>,
+        flags: u16,
+        rcode: Rcode,
+    ) -> Writer<'b> {
         let kept = query.flags & (flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
         let flags = flag::RESPONSE | kept | flags | (rcode.0 & 0xf);
         let limit = limit.min(out.len());
-        let mut writer = Writer { out, at: 0, limit, overflow: false };
+        let mut writer = Writer {
+            out,
+            at: 0,
+            limit,
+            overflow: false,
+        };
         writer.put(&query.id.to_be_bytes());
         writer.put(&flags.to_be_bytes());
         writer.put(&[0, 1, 0, 0, 0, 0, 0, 0]);
@@ -73,7 +84,12 @@ impl<'b> Writer<'b> {
         let flags = u16::from_be_bytes([header[2], header[3]]);
         let kept = flags & (flag::OPCODE | flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
         let limit = out.len();
-        let mut writer = Writer { out, at: 0, limit, overflow: false };
+        let mut writer = Writer {
+            out,
+            at: 0,
+            limit,
+            overflow: false,
+        };
         writer.put(&header[..2]);
         writer.put(&(flag::RESPONSE | kept | (rcode.0 & 0xf)).to_be_bytes());
         writer.put(&[0, u8::from(question > 0), 0, 0, 0, 0, 0, 0]);
@@ -104,7 +120,13 @@ impl<'b> Writer<'b> {
 
     /// An SOA record, in the answer section where it was asked for and in the authority section else.
     pub fn soa(&mut self, asked: bool, owner: Owner, ttl: u32, data: &[u8]) {
-        self.record(if asked { ANSWER } else { AUTHORITY }, owner, kind::SOA, ttl, data);
+        self.record(
+            if asked { ANSWER } else { AUTHORITY },
+            owner,
+            kind::SOA,
+            ttl,
+            data,
+        );
     }
 
     /// Ends the message: OPT where the client spoke EDNS, an emptied answer with TC where it did not fit.
@@ -178,14 +200,31 @@ const ADDITIONAL: usize = 10;
 
 /// Writes an OPT record at the start of `out`, with the extended error if there is room for it; gives its
 /// length, 0 where not even a bare one fits. The caller counts it in the header.
-pub(crate) fn append_opt(out: &mut [u8], dnssec_ok: bool, rcode: Rcode, error: Option<ExtendedError>) -> usize {
+pub(crate) fn append_opt(
+    out: &mut [u8],
+    dnssec_ok: bool,
+    rcode: Rcode,
+    error: Option<ExtendedError>,
+) -> usize {
     if out.len() < OPT {
         return 0;
     }
     let extended = (rcode.0 >> 4) as u8;
     let size = (UDP_LIMIT as u16).to_be_bytes();
     let dnssec = if dnssec_ok { 0x80 } else { 0 };
-    out[..OPT].copy_from_slice(&[0, 0, kind::OPT as u8, size[0], size[1], extended, 0, dnssec, 0, 0, 0]);
+    out[..OPT].copy_from_slice(&[
+        0,
+        0,
+        kind::OPT as u8,
+        size[0],
+        size[1],
+        extended,
+        0,
+        dnssec,
+        0,
+        0,
+        0,
+    ]);
     let Some(error) = error else { return OPT };
     let length = OPT + 6 + error.text.len();
     if out.len() < length {
@@ -215,8 +254,7 @@ mod tests {
         let message = captured();
         let mut out = [0; 512];
         let len = with_query(&message, |query| {
-            let mut writer =
-                Writer::answer(&mut out, 512, query, flag::AUTHORITATIVE, Rcode::NOERROR);
+            let mut writer = Writer::answer(&mut out, 512, query, flag::AUTHORITATIVE, Rcode::NOERROR);
             writer.a(Owner::QUESTION, 30, Ipv4Addr::new(10, 0, 0, 4));
             writer.a(Owner::QUESTION, 30, Ipv4Addr::new(10, 0, 0, 5));
             writer.finish(query, Rcode::NOERROR, None)
@@ -245,7 +283,10 @@ mod tests {
         let read = Message::from_vec(&out[..len]).unwrap();
         assert!(read.metadata.truncation);
         assert!(read.answers.is_empty());
-        assert!(read.edns.is_some(), "a client that speaks EDNS gets OPT in a cut answer, too");
+        assert!(
+            read.edns.is_some(),
+            "a client that speaks EDNS gets OPT in a cut answer, too"
+        );
     }
 
     #[test]
@@ -273,6 +314,9 @@ mod tests {
         let read = Message::from_vec(&out[..len]).unwrap();
         assert_eq!(u16::from(read.metadata.response_code), Rcode::BADVERS.0);
         assert_eq!(read.queries.len(), 1);
-        assert_eq!(Writer::reject(&mut out, &message, 0, Rcode::FORMERR, false), HEADER);
+        assert_eq!(
+            Writer::reject(&mut out, &message, 0, Rcode::FORMERR, false),
+            HEADER
+        );
     }
 }
