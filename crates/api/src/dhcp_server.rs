@@ -29,7 +29,11 @@ use crate::schema::{self, Layout, rule};
         description = "Whether the server runs as this resource says",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
     ),
-    printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
+    printcolumn(
+        name = "ServerIP",
+        type_ = "string",
+        json_path = ".spec.networkConfig.serverIP"
+    ),
     printcolumn(
         name = "Active Leases",
         type_ = "integer",
@@ -79,8 +83,10 @@ fn rules() -> Vec<Value> {
     }
     .rules();
     rules.push(rule(
-        "!has(self.replicas) || self.replicas == 1 || (has(self.leaseConfig.storage) && self.leaseConfig.storage == 'Kubernetes')",
-        "several replicas share their leases through the API server: set leaseConfig.storage to Kubernetes, or replicas to 1",
+        "!has(self.replicas) || self.replicas == 1 || \
+         (has(self.leaseConfig.storage) && self.leaseConfig.storage == 'Kubernetes')",
+        "several replicas share their leases through the API server: set leaseConfig.storage to Kubernetes, \
+         or replicas to 1",
     ));
     rules
 }
@@ -100,7 +106,11 @@ pub struct DhcpNetworkConfig {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: String,
     /// Addresses of the further replicas, in their order.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// Resolvers that clients get.
@@ -209,7 +219,10 @@ pub struct Reservation {
     pub address: String,
     /// The host name that the client gets (option 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$"), length(max = 63))]
+    #[schemars(
+        regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$"),
+        length(max = 63)
+    )]
     pub hostname: Option<String>,
 }
 

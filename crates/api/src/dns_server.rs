@@ -24,7 +24,11 @@ use crate::schema;
     doc = "A DNS server on a VLAN. Nodes there resolve the names of their control plane to the gateway, pods resolve \
            them to the internal service, and everything else is forwarded.",
     printcolumn(name = "Domain", type_ = "string", json_path = ".spec.hostedClusterDomain"),
-    printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
+    printcolumn(
+        name = "ServerIP",
+        type_ = "string",
+        json_path = ".spec.networkConfig.serverIP"
+    ),
     printcolumn(name = "ProxyIP", type_ = "string", json_path = ".spec.networkConfig.proxyIP"),
     printcolumn(
         name = "Ready",
@@ -93,7 +97,11 @@ pub struct DnsNetworkConfig {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: String,
     /// Addresses of the further replicas, in their order.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// The gateway's address on the VLAN: what names of the control plane resolve to there.
@@ -109,7 +117,11 @@ pub struct DnsNetworkConfig {
     #[serde(default, rename = "internalProxyIP", skip_serializing_if = "Option::is_none")]
     pub internal_proxy_ip: Option<String>,
     /// Whose queries see the names of the control plane. Unset means the network of `serverIP`.
-    #[serde(default, rename = "secondaryNetworkCIDR", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "secondaryNetworkCIDR",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::ipv4_network")]
     pub secondary_network_cidr: Option<String>,
     /// The port, for UDP and TCP.

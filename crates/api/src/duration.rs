@@ -16,9 +16,13 @@ pub fn parse(text: &str) -> Result<Duration, BadDuration> {
         return Err(bad());
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or_else(bad)?;
+        let digits = rest
+            .find(|c: char| c != '.' && !c.is_ascii_digit())
+            .ok_or_else(bad)?;
         let (number, after) = rest.split_at(digits);
-        let unit_length = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit_length = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_length);
         let seconds = match unit {
             "ms" => 0.001,
@@ -41,15 +45,34 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_go_writes_them() {
-        for (text, seconds) in [("30s", 30.0), ("5m", 300.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("250ms", 0.25), ("0s", 0.0)] {
+        for (text, seconds) in [
+            ("30s", 30.0),
+            ("5m", 300.0),
+            ("1h30m", 5400.0),
+            ("1.5h", 5400.0),
+            ("250ms", 0.25),
+            ("0s", 0.0),
+        ] {
             assert_eq!(parse(text).unwrap().as_secs_f64(), seconds, "{text}");
         }
     }
 
     #[test]
     fn what_is_not_a_duration_is_refused_with_an_example() {
-        for text in ["", "1", "h", "1d", "-1h", "1h 30m", "1..5h", "99999999999999999999999h"] {
-            assert!(parse(text).unwrap_err().to_string().contains("such as 30s"), "{text}");
+        for text in [
+            "",
+            "1",
+            "h",
+            "1d",
+            "-1h",
+            "1h 30m",
+            "1..5h",
+            "99999999999999999999999h",
+        ] {
+            assert!(
+                parse(text).unwrap_err().to_string().contains("such as 30s"),
+                "{text}"
+            );
         }
     }
 }

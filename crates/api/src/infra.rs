@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dhcp_server::{DhcpOption, LeaseStorage, LeaseVolume, Reservation, StaticRoute, UnknownClients, exclusions};
+use crate::dhcp_server::{
+    DhcpOption, LeaseStorage, LeaseVolume, Reservation, StaticRoute, UnknownClients, exclusions,
+};
 use crate::dns_server::{DnsStaticEntry, ForwardZone};
 use crate::proxy_server::{AppsPorts, ProxyBackend, ProxyEngine};
 use crate::schema::{self, Layout};
@@ -63,8 +65,15 @@ fn rules() -> Vec<Value> {
             "has(self.infraComponents) && has(self.infraComponents.{name}) && has(self.infraComponents.{name}.{field})"
         )
     };
-    let (dhcp, dns, proxy) = (component("dhcp", "serverIP"), component("dns", "serverIP"), component("proxy", "serverIP"));
-    let ranged = format!("{} && has(self.infraComponents.dhcp.rangeEnd)", component("dhcp", "rangeStart"));
+    let (dhcp, dns, proxy) = (
+        component("dhcp", "serverIP"),
+        component("dns", "serverIP"),
+        component("proxy", "serverIP"),
+    );
+    let ranged = format!(
+        "{} && has(self.infraComponents.dhcp.rangeEnd)",
+        component("dhcp", "rangeStart")
+    );
     let mut rules = Layout {
         cidr: "self.networkConfig.cidr",
         gateway: "self.networkConfig.gateway",
@@ -73,7 +82,11 @@ fn rules() -> Vec<Value> {
             ("DNS", "self.infraComponents.dns.serverIP", &dns),
             ("proxy", "self.infraComponents.proxy.serverIP", &proxy),
         ],
-        range: ("self.infraComponents.dhcp.rangeStart", "self.infraComponents.dhcp.rangeEnd", &ranged),
+        range: (
+            "self.infraComponents.dhcp.rangeStart",
+            "self.infraComponents.dhcp.rangeEnd",
+            &ranged,
+        ),
     }
     .rules();
     rules.push(schema::rule(
@@ -85,7 +98,8 @@ fn rules() -> Vec<Value> {
         "!has(self.infraComponents) || !has(self.infraComponents.dhcp) || !has(self.infraComponents.dhcp.replicas) || \
          self.infraComponents.dhcp.replicas == 1 || \
          (has(self.infraComponents.dhcp.leaseStorage) && self.infraComponents.dhcp.leaseStorage == 'Kubernetes')",
-        "several DHCP replicas share their leases through the API server: set dhcp.leaseStorage to Kubernetes, or dhcp.replicas to 1",
+        "several DHCP replicas share their leases through the API server: set dhcp.leaseStorage to Kubernetes, \
+         or dhcp.replicas to 1",
     ));
     rules
 }
@@ -174,7 +188,11 @@ pub struct DhcpComponent {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: Option<String>,
     /// Addresses of its further replicas.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// The first address that nodes get. Unset, together with `rangeEnd`, means that the range is chosen.
@@ -239,7 +257,11 @@ pub struct DnsComponent {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: Option<String>,
     /// Addresses of its further replicas.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// The base domain of the hosted cluster, such as `example.com`.
@@ -264,7 +286,11 @@ pub struct DnsComponent {
     pub cache_ttl: Option<String>,
     /// Whether the resolvers of the management cluster forward the hosted cluster's zone to this server
     /// (OpenShift DNS operator).
-    #[serde(default, rename = "publishToClusterDNS", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "publishToClusterDNS",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub publish_to_cluster_dns: Option<bool>,
     /// How many servers answer, each at an address of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,7 +316,11 @@ pub struct ProxyComponent {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: Option<String>,
     /// Addresses of its further replicas.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// The namespace of the control plane. Unset means `<namespace>-<name>` of this resource.

@@ -15,7 +15,9 @@ pub mod proxy_server;
 pub mod report;
 mod schema;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::CustomResourceExt;
 
 pub use dhcp_lease::DhcpLease;
@@ -27,12 +29,46 @@ pub use proxy_server::ProxyServer;
 
 /// The definitions of all our kinds.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
+    let mut definitions = vec![
         Infra::crd(),
         DhcpServer::crd(),
         DnsServer::crd(),
         ProxyServer::crd(),
         DhcpLease::crd(),
         EgressIpam::crd(),
-    ]
+    ];
+    for version in definitions
+        .iter_mut()
+        .flat_map(|definition| &mut definition.spec.versions)
+    {
+        if let Some(schema) = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut())
+        {
+            forbid_nulls(schema);
+        }
+    }
+    definitions
+}
+
+/// An optional field is set or absent, never null: the API server then drops a null, as it did for the kinds that
+/// these replace, and a rule that asks `has(self.x)` need not ask whether `x` is null as well.
+fn forbid_nulls(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    for property in schema
+        .properties
+        .iter_mut()
+        .flat_map(|properties| properties.values_mut())
+    {
+        forbid_nulls(property);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(item)) => forbid_nulls(item),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(forbid_nulls),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(additional)) = &mut schema.additional_properties {
+        forbid_nulls(additional);
+    }
 }

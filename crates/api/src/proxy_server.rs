@@ -24,7 +24,11 @@ use crate::schema::{self, rule};
     derive = "PartialEq",
     doc = "A gateway on a VLAN. It forwards TLS connections to the services of a control plane by the server name \
            that they ask for, without ending TLS.",
-    printcolumn(name = "ServerIP", type_ = "string", json_path = ".spec.networkConfig.serverIP"),
+    printcolumn(
+        name = "ServerIP",
+        type_ = "string",
+        json_path = ".spec.networkConfig.serverIP"
+    ),
     printcolumn(name = "Port", type_ = "integer", json_path = ".spec.port"),
     printcolumn(name = "Backends", type_ = "integer", json_path = ".status.backendCount"),
     printcolumn(
@@ -105,7 +109,11 @@ pub struct ProxyNetworkConfig {
     #[schemars(schema_with = "schema::ipv4_maybe_prefixed")]
     pub server_ip: String,
     /// Addresses of the further replicas, in their order.
-    #[serde(default, rename = "additionalServerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalServerIPs",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(schema_with = "schema::ipv4_set")]
     pub additional_server_ips: Vec<String>,
     /// The NetworkAttachmentDefinition of the VLAN.
@@ -129,12 +137,16 @@ pub struct ProxyNetworkConfig {
 impl ProxyNetworkConfig {
     /// The NetworkAttachmentDefinition, under whichever name it was given.
     pub fn attachment(&self) -> Option<&str> {
-        self.network_attachment_name.as_deref().or(self.nad_name.as_deref())
+        self.network_attachment_name
+            .as_deref()
+            .or(self.nad_name.as_deref())
     }
 
     /// Its namespace, under whichever name it was given.
     pub fn attachment_namespace(&self) -> Option<&str> {
-        self.network_attachment_namespace.as_deref().or(self.nad_namespace.as_deref())
+        self.network_attachment_namespace
+            .as_deref()
+            .or(self.nad_namespace.as_deref())
     }
 }
 
@@ -143,7 +155,10 @@ impl ProxyNetworkConfig {
 #[serde(rename_all = "camelCase")]
 pub struct ProxyBackend {
     /// What to call it, such as `kube-apiserver`.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
     /// The server name that clients ask for; a leading `*.` stands for every name below, and `*` alone for plain
     /// TCP: whatever arrives on the port.

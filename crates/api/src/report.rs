@@ -58,12 +58,20 @@ pub struct Event {
 impl Event {
     /// Something that needs a look.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Event { severity: Severity::Warning, reason, message: message.into() }
+        Event {
+            severity: Severity::Warning,
+            reason,
+            message: message.into(),
+        }
     }
 
     /// Something worth knowing.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Event { severity: Severity::Normal, reason, message: message.into() }
+        Event {
+            severity: Severity::Normal,
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -84,7 +92,9 @@ pub struct Recorded {
 impl Recorded {
     fn inner(&self) -> std::sync::MutexGuard<'_, (Option<ServerReport>, Vec<Event>)> {
         // A poisoned lock only means that another thread died while it held plain data.
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The latest state.

@@ -14,6 +14,14 @@ pub(crate) fn rule(rule: impl AsRef<str>, message: &str) -> Value {
     json!({ "rule": rule.as_ref(), "message": message })
 }
 
+/// A rule of an object that is about one of its fields, given as the CEL expression `self.a.b`: whoever breaks it is
+/// pointed at that field.
+fn rule_about(field: &str, text: impl AsRef<str>, message: &str) -> Value {
+    let mut rule = rule(text, message);
+    rule["fieldPath"] = field.trim_start_matches("self").into();
+    rule
+}
+
 const IPV4_PATTERN: &str = r"^(?:[0-9]{1,3}\.){3}[0-9]{1,3}$";
 const DURATION_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$";
 
@@ -104,12 +112,18 @@ fn duration_of(minimum: &str, message: &str) -> Schema {
 
 /// How long a client may keep an address.
 pub(crate) fn lease_time(_: &mut SchemaGenerator) -> Schema {
-    duration_of("10s", "must be a duration between 10s and 8760h, such as 1h or 24h")
+    duration_of(
+        "10s",
+        "must be a duration between 10s and 8760h, such as 1h or 24h",
+    )
 }
 
 /// A duration that may be short.
 pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
-    duration_of("0s", "must be a duration of at most 8760h, such as 30s, 5m or 24h")
+    duration_of(
+        "0s",
+        "must be a duration of at most 8760h, such as 30s, 5m or 24h",
+    )
 }
 
 /// A TCP or UDP port.
@@ -117,14 +131,14 @@ pub(crate) fn port(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 65535 })
 }
 
-/// A port of a Service, by number or by name.
+/// A port of a Service, by number or by name. The bounds are about numbers, the pattern is about texts.
 pub(crate) fn service_port(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
-        "x-kubernetes-validations": [rule(
-            "type(self) == int ? int(self) >= 1 && int(self) <= 65535 : string(self).matches('^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$')",
-            "must be a port number from 1 to 65535, or the name of one of the Service's ports",
-        )],
+        "minimum": 1,
+        "maximum": 65535,
+        "maxLength": 15,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
     })
 }
 
@@ -153,7 +167,8 @@ pub(crate) fn mac(_: &mut SchemaGenerator) -> Schema {
 
 /// Conditions, one a type, in the shape that Kubernetes uses everywhere.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let mut list = generator.subschema_for::<Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>>();
+    let mut list =
+        generator.subschema_for::<Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>>();
     list.insert("x-kubernetes-list-type".into(), json!("map"));
     list.insert("x-kubernetes-list-map-keys".into(), json!(["type"]));
     list
@@ -177,50 +192,71 @@ pub(crate) struct Layout<'a> {
 impl Layout<'_> {
     /// All rules of this layout.
     pub(crate) fn rules(&self) -> Vec<Value> {
-        let Layout { cidr, gateway, servers, range: (start, end, ranged) } = self;
-        let mut rules = vec![rule(
-            format!("!isCIDR({cidr}) || !isIP({gateway}) || ({})", usable(cidr, gateway)),
-            "the gateway must be an address of the network, and neither its first (network) nor its last (broadcast) address",
+        let Layout {
+            cidr,
+            gateway,
+            servers,
+            range: (start, end, ranged),
+        } = self;
+        let mut rules = vec![rule_about(
+            gateway,
+            format!(
+                "!isCIDR({cidr}) || !isIP({gateway}) || ({})",
+                usable(cidr, gateway)
+            ),
+            "the gateway must be an address of the network, and neither its first (network) nor its last \
+             (broadcast) address",
         )];
         for (name, address, guard) in *servers {
             let bare = format!("{address}.split('/')[0]");
-            rules.push(rule(
+            rules.push(rule_about(
+                address,
                 format!("!isCIDR({cidr}) || !({guard}) || !isIP({bare}) || ({})", usable(cidr, &bare)),
                 &format!(
-                    "the address of the {name} server must lie in the network, and be neither its first (network) nor its last (broadcast) address"
+                    "the address of the {name} server must lie in the network, and be neither its first (network) \
+                     nor its last (broadcast) address"
                 ),
             ));
-            rules.push(rule(
+            rules.push(rule_about(
+                address,
                 format!("!({guard}) || {bare} != {gateway}"),
                 &format!("the {name} server cannot have the gateway's address: choose another serverIP"),
             ));
-            rules.push(rule(
+            rules.push(rule_about(
+                address,
                 format!(
-                    "!({guard}) || !({ranged}) || !isIP({bare}) || !isIP({start}) || !isIP({end}) || {n} < {s} || {n} > {e}",
+                    "!({guard}) || !({ranged}) || !isIP({bare}) || !isIP({start}) || !isIP({end}) || \
+                     {n} < {s} || {n} > {e}",
                     n = number(&bare),
                     s = number(start),
                     e = number(end),
                 ),
-                &format!("the {name} server's address lies inside the DHCP range: move the range or the server"),
+                &format!(
+                    "the {name} server's address lies inside the DHCP range: move the range or the server"
+                ),
             ));
         }
         for (i, (a_name, a, a_guard)) in servers.iter().enumerate() {
             for (b_name, b, b_guard) in servers.iter().skip(i + 1) {
-                rules.push(rule(
+                rules.push(rule_about(
+                    b,
                     format!("!({a_guard}) || !({b_guard}) || {a}.split('/')[0] != {b}.split('/')[0]"),
                     &format!("the {a_name} and the {b_name} server need different addresses"),
                 ));
             }
         }
-        rules.push(rule(
+        rules.push(rule_about(
+            start,
             format!(
                 "!({ranged}) || !isCIDR({cidr}) || !isIP({start}) || !isIP({end}) || ({} && {})",
                 usable(cidr, start),
                 usable(cidr, end),
             ),
-            "rangeStart and rangeEnd must lie in the network, without its first (network) and last (broadcast) address",
+            "rangeStart and rangeEnd must lie in the network, without its first (network) and last (broadcast) \
+             address",
         ));
-        rules.push(rule(
+        rules.push(rule_about(
+            end,
             format!(
                 "!({ranged}) || !isIP({start}) || !isIP({end}) || {} <= {}",
                 number(start),
@@ -240,13 +276,14 @@ fn number(address: &str) -> String {
 }
 
 /// `address` is a host address of `cidr`: inside, and neither the network nor the broadcast address.
+///
+/// Addresses are compared as numbers: the API server cannot bound the cost of comparing two `ip` values. CEL has no
+/// shift either, so the size of the network comes from a table by its prefix length.
 fn usable(cidr: &str, address: &str) -> String {
-    // CEL has no shift: 2^(32 - prefix) is the length of a list's entry, so powers of two come from a table.
-    format!(
-        "cidr({cidr}).containsIP({address}) && cidr({cidr}).masked().ip() != ip({address}) && \
-         ({n} + 1) % [4294967296, 2147483648, 1073741824, 536870912, 268435456, 134217728, 67108864, 33554432, \
-         16777216, 8388608, 4194304, 2097152, 1048576, 524288, 262144, 131072, 65536, 32768, 16384, 8192, 4096, \
-         2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1][cidr({cidr}).prefixLength()] != 0",
-        n = number(address),
-    )
+    let sizes: Vec<String> = (0..=32)
+        .map(|prefix| (1u64 << (32 - prefix)).to_string())
+        .collect();
+    let size = format!("[{}][cidr({cidr}).prefixLength()]", sizes.join(", "));
+    let n = number(address);
+    format!("cidr({cidr}).containsIP({address}) && {n} % {size} != 0 && ({n} + 1) % {size} != 0")
 }

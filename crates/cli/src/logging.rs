@@ -1,0 +1,45 @@
+//! Logs on standard error, for people or for programs.
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How and how much to log.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    log_format: Format,
+    /// How much is logged: error, warn, info, debug or trace, or a filter such as `info,oooi_dns=debug`
+    #[arg(long, default_value = "info", env = "OOOI_LOG", global = true)]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Starts logging. A filter that cannot be read is said, and `info` used instead.
+pub(crate) fn start(options: &Options) {
+    let (filter, refused) = match EnvFilter::try_new(&options.log_level) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(error)),
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match options.log_format {
+        Format::Text => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            builder.with_ansi(colours).init();
+        }
+        Format::Json => builder.json().init(),
+    }
+    if let Some(error) = refused {
+        tracing::warn!(filter = options.log_level, %error, "the log filter cannot be read: logging at info");
+    }
+}
