@@ -1,0 +1,126 @@
+use super::*;
+use crate::testing::fixture;
+use std::time::Duration;
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 100, last)
+}
+
+fn lease(last: u8, client: u8, state: State, expires: Timestamp) -> Lease {
+    let mac = Mac([2, 0, 0, 0, 0, client]);
+    let id = Arc::from([1, 2, 0, 0, 0, 0, client]);
+    Lease {
+        address: address(last),
+        mac,
+        id,
+        host_name: None,
+        state,
+        since: NOW,
+        expires,
+    }
+}
+
+fn later(seconds: u64) -> Timestamp {
+    NOW.after(Duration::from_secs(seconds))
+}
+
+#[test]
+fn addresses_that_nobody_had_come_first_then_the_one_unused_for_longest() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.12".into());
+    let mut leases = Leases::new(&config, vec![], NOW);
+    for (last, expires) in [(10, 30), (11, 10), (12, 20)] {
+        assert_eq!(leases.free(&config, NOW), Some(address(last)));
+        leases.put(lease(last, last, State::Bound, later(expires)));
+    }
+    assert_eq!(leases.free(&config, NOW), None);
+    assert_eq!(leases.free(&config, later(25)), Some(address(11)));
+    leases.put(lease(11, 99, State::Bound, later(60)));
+    assert_eq!(leases.free(&config, later(25)), Some(address(12)));
+}
+
+#[test]
+fn no_expired_address_changes_hands_while_expiries_are_held() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], NOW);
+    leases.hold_expired_until(later(100));
+    assert_eq!(leases.free(&config, later(99)), None);
+    assert_eq!(leases.free(&config, later(100)), Some(address(10)));
+}
+
+#[test]
+fn offers_are_bounded_and_the_oldest_is_forgotten_and_found_again() {
+    let config = fixture::config(|spec| {
+        spec.network_config.cidr = "192.168.0.0/16".into();
+        spec.lease_config.range_start = "192.168.101.0".into();
+        spec.lease_config.range_end = "192.168.254.255".into();
+    });
+    let mut leases = Leases::new(&config, vec![], NOW);
+    for client in 0..(MAX_OFFERS as u32 + 500) {
+        let address = leases.free(&config, NOW).unwrap();
+        let [_, a, b, c] = client.to_be_bytes();
+        let expires = NOW.after(Duration::from_millis(u64::from(client)));
+        let mut offer = lease(0, 0, State::Offered, expires);
+        (offer.address, offer.mac, offer.id) = (address, Mac([2, 0, 0, a, b, c]), Arc::from([9, a, b, c]));
+        leases.put(offer);
+        assert!(leases.offers() <= MAX_OFFERS && leases.len() <= MAX_OFFERS);
+    }
+    // An address that was forgotten is used before the pool is searched further.
+    assert!(
+        u32::from(leases.free(&config, NOW).unwrap()) < u32::from(Ipv4Addr::new(192, 168, 101, 0)) + 8192 + 1
+    );
+}
+
+#[test]
+fn a_record_is_found_by_client_until_another_takes_its_address() {
+    let config = fixture::config(|_| {});
+    let mut leases = Leases::new(&config, vec![], NOW);
+    leases.put(lease(10, 1, State::Bound, later(10)));
+    leases.put(lease(11, 1, State::Bound, later(10)));
+    assert_eq!(leases.of_mac(Mac([2, 0, 0, 0, 0, 1])).count(), 2);
+    assert_eq!(leases.of_id(&[1, 2, 0, 0, 0, 0, 1]).unwrap().address, address(11));
+    leases.put(lease(11, 2, State::Bound, later(10)));
+    assert_eq!(leases.of_mac(Mac([2, 0, 0, 0, 0, 1])).count(), 1);
+    assert!(leases.of_id(&[1, 2, 0, 0, 0, 0, 1]).is_none());
+    assert_eq!(leases.get(address(10)).unwrap().mac, Mac([2, 0, 0, 0, 0, 1]));
+}
+
+#[test]
+fn replicas_look_for_free_addresses_in_different_places_and_find_them_all() {
+    let config = fixture::config(|spec| {
+        spec.network_config.additional_server_ips = vec!["192.168.100.4".into()];
+    });
+    let mut second = config.clone();
+    second.server = Ipv4Addr::new(192, 168, 100, 4);
+    let mut leases = Leases::new(&second, vec![], NOW);
+    assert_eq!(
+        Leases::new(&config, vec![], NOW).free(&config, NOW),
+        Some(address(10))
+    );
+    let mut given = std::collections::BTreeSet::new();
+    while let Some(free) = leases.free(&second, NOW) {
+        assert!(given.insert(free));
+        leases.put(lease(
+            free.octets()[3],
+            given.len() as u8,
+            State::Bound,
+            later(10),
+        ));
+    }
+    assert_eq!(given.len(), 11);
+    assert!(given.contains(&address(10)) && given.contains(&address(20)));
+}
+
+#[test]
+fn addresses_that_left_the_pool_are_forgotten_once_unused() {
+    let config = fixture::config(|spec| spec.lease_config.range_start = "192.168.100.15".into());
+    let stored = vec![
+        lease(10, 1, State::Bound, later(5)),
+        lease(11, 2, State::Released, NOW),
+    ];
+    let mut leases = Leases::new(&config, stored, NOW);
+    assert!(leases.get(address(10)).is_some() && leases.get(address(11)).is_none());
+    leases.adopt(&config, later(5));
+    assert!(leases.is_empty());
+}

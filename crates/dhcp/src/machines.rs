@@ -1,0 +1,49 @@
+//! Virtual machines that are known by their hardware address.
+//!
+//! Whoever watches them hands in a whole new index at each change; the server only looks up. A machine is known by
+//! its hardware address alone: images that were cloned often share a client identifier, and a node must not get
+//! the address of its clone.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use crate::mac::Mac;
+
+/// A virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name, which is also the name of its node.
+    pub name: Arc<str>,
+    /// The address that it is known to have, as a wish.
+    pub address: Option<Ipv4Addr>,
+}
+
+/// Every virtual machine on the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    by_mac: HashMap<Mac, Machine>,
+    /// Whether the index is whole. Until it is, a machine that is missing from it is not gone.
+    pub complete: bool,
+}
+
+impl Machines {
+    /// A whole index.
+    pub fn complete(machines: impl IntoIterator<Item = (Mac, Machine)>) -> Self {
+        Machines {
+            by_mac: machines.into_iter().collect(),
+            complete: true,
+        }
+    }
+
+    /// The machine with this hardware address.
+    pub fn get(&self, mac: Mac) -> Option<&Machine> {
+        self.by_mac.get(&mac)
+    }
+
+    /// The hardware addresses of machines that `self` has and `later` has no more.
+    pub fn gone_in<'a>(&'a self, later: &'a Machines) -> impl Iterator<Item = Mac> + 'a {
+        let gone = |mac: &&Mac| later.complete && !later.by_mac.contains_key(mac);
+        self.by_mac.keys().filter(gone).copied()
+    }
+}
