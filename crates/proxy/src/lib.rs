@@ -17,3 +17,18 @@ pub mod proxy_protocol;
 pub mod route;
 pub mod server_name;
 pub mod snapshot;
+
+mod accept;
+pub mod announce;
+mod connection;
+mod idle;
+mod listen;
+pub mod metrics;
+mod pipe;
+mod relay;
+pub mod server;
+mod shared;
+mod table;
+mod udp;
+pub mod view;
+mod worker;

@@ -1,0 +1,114 @@
+//! Says what a new snapshot means to a person: which backends cannot work, and which can again. Both engines
+//! report through here, so that they say the same.
+
+use std::collections::BTreeMap;
+
+use oooi_api::report::{Event, Report, ServerReport};
+
+use crate::snapshot::Snapshot;
+
+/// Reports what is new in `after`: one event for each new mistake or lack, and for each lack that is gone.
+pub fn changes(before: &Snapshot, after: &Snapshot, report: &dyn Report) {
+    for mistake in after
+        .mistakes
+        .iter()
+        .filter(|mistake| !before.mistakes.contains(mistake))
+    {
+        report.event(Event::warning("InvalidBackend", mistake.to_string()));
+    }
+    for problem in after
+        .problems
+        .iter()
+        .filter(|problem| !before.problems.contains(problem))
+    {
+        let reason = match problem.lack {
+            crate::snapshot::Lack::ServiceMissing => "TargetServiceMissing",
+            crate::snapshot::Lack::PortMissing => "TargetPortMissing",
+            crate::snapshot::Lack::NoEndpoints => "NoEndpoints",
+        };
+        report.event(Event::warning(
+            reason,
+            format!("backend {}: {}", problem.backend, problem.message),
+        ));
+    }
+    for gone in &before.problems {
+        let back = after
+            .clusters
+            .get(&gone.backend)
+            .is_some_and(|cluster| !cluster.endpoints.is_empty());
+        if back {
+            report.event(Event::normal(
+                "EndpointsReady",
+                format!("backend {} has endpoints again", gone.backend),
+            ));
+        }
+    }
+}
+
+/// The state of a server that runs with this snapshot. `troubles` are the engine's own, such as a port that
+/// cannot be bound.
+pub fn state(snapshot: &Snapshot, addresses: Vec<String>, troubles: &[String]) -> ServerReport {
+    let endpoints: usize = snapshot
+        .clusters
+        .values()
+        .map(|cluster| cluster.endpoints.len())
+        .sum();
+    let without = snapshot
+        .clusters
+        .values()
+        .filter(|cluster| cluster.endpoints.is_empty())
+        .count();
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let said: Vec<String> = snapshot
+        .mistakes
+        .iter()
+        .map(ToString::to_string)
+        .chain(troubles.iter().cloned())
+        .collect();
+    ServerReport {
+        accepted: said.is_empty(),
+        message: (!said.is_empty()).then(|| said.join("; ")),
+        addresses,
+        counts: BTreeMap::from([
+            ("backends".to_owned(), count(snapshot.clusters.len())),
+            ("endpoints".to_owned(), count(endpoints)),
+            ("backendsWithoutEndpoints".to_owned(), count(without)),
+        ]),
+        ..ServerReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oooi_api::report::Recorded;
+    use serde_json::json;
+
+    use super::*;
+    use crate::assemble::Assembler;
+    use crate::config::tests::spec;
+
+    #[test]
+    fn each_trouble_is_said_once_and_its_end_too() {
+        let mut assembler = Assembler::default();
+        let empty = assembler.snapshot();
+        assembler.set_spec(&spec(&[json!({}), json!({"name": "bad", "hostname": "a b"})]));
+        let lacking = assembler.snapshot();
+        let report = Recorded::default();
+        changes(&empty, &lacking, &report);
+        changes(&lacking, &lacking, &report);
+        let slice = serde_json::from_value(json!({"metadata": {"namespace": "clusters-demo", "name": "s",
+            "labels": {"kubernetes.io/service-name": "kube-apiserver"}}, "addressType": "IPv4",
+            "ports": [{"port": 6443}], "endpoints": [{"addresses": ["10.0.0.1"]}]}));
+        assembler.set_slice(&slice.unwrap());
+        let served = assembler.snapshot();
+        changes(&lacking, &served, &report);
+        let reasons: Vec<&str> = report.events().iter().map(|event| event.reason).collect();
+        assert_eq!(
+            reasons,
+            ["InvalidBackend", "TargetServiceMissing", "EndpointsReady"]
+        );
+        let state = state(&served, vec!["192.0.2.4".into()], &[]);
+        assert!(!state.accepted && state.message.unwrap().contains("spec.backends[1].hostname"));
+        assert_eq!(state.counts["endpoints"], 1);
+    }
+}
