@@ -17,7 +17,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut mistakes = Vec::new();
     let mut fine = Vec::new();
-    for source in args.files.read()? {
+    for source in args.files.inputs().texts()? {
         match oooi_manifest::read(&source) {
             Err(unreadable) => mistakes.extend(unreadable),
             Ok(documents) => {
