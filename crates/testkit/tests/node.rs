@@ -1,0 +1,305 @@
+//! The node, used as the tests of the servers use it. Needs root and the built testbed.
+#![allow(clippy::unwrap_used, reason = "the helpers below are parts of tests")]
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use oooi_testkit::{Namespace, Node, SHARED, until};
+use serde_json::json;
+
+mod leftovers;
+mod runner;
+
+use leftovers::Traces;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pod of the test image that runs a shell line, with these annotations.
+fn pod(name: &str, line: &str, annotations: serde_json::Value) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main",
+                "image": "testbed.invalid/busybox:test",
+                "imagePullPolicy": "Never",
+                "command": ["sh", "-c", line],
+            }],
+        },
+    })
+    .to_string()
+}
+
+/// A shell line that answers every HTTP request with a word.
+fn answering(word: &str) -> String {
+    format!("mkdir -p /www; echo {word} > /www/index.html; exec httpd -f -p 8080 -h /www")
+}
+
+async fn ready(namespace: &Namespace<'_>, name: &str) {
+    let pod = format!("pod/{name}");
+    namespace
+        .kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", &pod])
+        .await
+        .unwrap();
+}
+
+/// A NetworkAttachmentDefinition of the VLAN in this namespace, whose pods name their own addresses.
+async fn attach_vlan(node: &Node, namespace: &Namespace<'_>) {
+    let config = json!({
+        "cniVersion": "0.3.1", "type": "bridge", "bridge": node.vlan(),
+        "capabilities": {"ips": true}, "ipam": {"type": "static"},
+    });
+    let definition = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "vlan"}, "spec": {"config": config.to_string()},
+    });
+    namespace.apply(&definition.to_string()).await.unwrap();
+}
+
+fn on_vlan(address: &str) -> serde_json::Value {
+    let networks = json!([{"name": "vlan", "ips": [address], "interface": "net1"}]);
+    json!({"k8s.v1.cni.cncf.io/networks": networks.to_string()})
+}
+
+#[tokio::test]
+async fn a_pod_has_its_static_address_on_the_vlan_and_a_tenant_reaches_it() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("vlan").await.unwrap();
+    attach_vlan(node, &namespace).await;
+    namespace
+        .apply(&pod("server", &answering("hello"), on_vlan("192.168.100.2/24")))
+        .await
+        .unwrap();
+    ready(&namespace, "server").await;
+
+    let status = "jsonpath={.metadata.annotations.k8s\\.v1\\.cni\\.cncf\\.io/network-status}";
+    let status = namespace
+        .kubectl(&["get", "pod", "server", "--output", status])
+        .await
+        .unwrap();
+    assert!(status.contains("192.168.100.2"), "{status}");
+
+    let tenant = node.tenant("worker").await.unwrap();
+    let before = tenant
+        .run("ping", &["-c1", "-W1", "192.168.100.2"])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        before.contains("unreachable"),
+        "a tenant has no address until it is given one: {before}"
+    );
+    tenant.address("192.168.100.50/24").unwrap();
+    tenant.run("ping", &["-c1", "-W5", "192.168.100.2"]).unwrap();
+}
+
+#[tokio::test]
+async fn a_tenant_has_nothing_but_its_own_interface() {
+    let node = Node::shared().await.unwrap();
+    let tenant = node.tenant("bare").await.unwrap();
+    let links = tenant.run("ip", &["--brief", "link"]).unwrap();
+    let names: Vec<&str> = links
+        .lines()
+        .filter_map(|line| line.split(['@', ' ']).next())
+        .collect();
+    assert_eq!(names, ["lo", "eth0"], "{links}");
+    assert_eq!(tenant.run("ip", &["-4", "route"]).unwrap(), "");
+    assert_eq!(tenant.run("hostname", &[]).unwrap().trim(), "bare");
+
+    let host = std::fs::read_to_string("/etc/resolv.conf").unwrap();
+    tenant
+        .run("sh", &["-c", "echo nameserver 192.168.100.3 > /etc/resolv.conf"])
+        .unwrap();
+    assert_eq!(tenant.resolv_conf().unwrap(), "nameserver 192.168.100.3\n");
+    assert_eq!(
+        std::fs::read_to_string("/etc/resolv.conf").unwrap(),
+        host,
+        "the host's file was written"
+    );
+}
+
+#[tokio::test]
+async fn a_command_runs_in_a_pod() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("exec").await.unwrap();
+    attach_vlan(node, &namespace).await;
+    namespace
+        .apply(&pod("shell", "exec sleep 3600", on_vlan("192.168.100.4/24")))
+        .await
+        .unwrap();
+    ready(&namespace, "shell").await;
+    let addresses = namespace
+        .kubectl(&["exec", "shell", "--", "ip", "address", "show", "net1"])
+        .await
+        .unwrap();
+    assert!(addresses.contains("192.168.100.4/24"), "{addresses}");
+}
+
+#[tokio::test]
+async fn a_cluster_ip_reaches_its_pod() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("service").await.unwrap();
+    namespace
+        .apply(&pod("server", &answering("by-service"), json!({})))
+        .await
+        .unwrap();
+    namespace
+        .apply(&pod("client", "exec sleep 3600", json!({})))
+        .await
+        .unwrap();
+    namespace
+        .kubectl(&["expose", "pod", "server", "--port=80", "--target-port=8080"])
+        .await
+        .unwrap();
+    ready(&namespace, "server").await;
+    ready(&namespace, "client").await;
+    let path = "jsonpath={.spec.clusterIP}";
+    let address = namespace
+        .kubectl(&["get", "service", "server", "--output", path])
+        .await
+        .unwrap();
+    let answer = until("the ClusterIP", PATIENCE, async || {
+        ask(&namespace, &format!("http://{address}")).await
+    });
+    assert_eq!(answer.await.unwrap(), "by-service\n");
+}
+
+#[tokio::test]
+async fn a_network_policy_is_enforced() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("policy").await.unwrap();
+    namespace
+        .apply(&pod("server", &answering("allowed"), json!({})))
+        .await
+        .unwrap();
+    namespace
+        .apply(&pod("client", "exec sleep 3600", json!({})))
+        .await
+        .unwrap();
+    ready(&namespace, "server").await;
+    ready(&namespace, "client").await;
+    let path = "jsonpath={.status.podIP}";
+    let address = namespace
+        .kubectl(&["get", "pod", "server", "--output", path])
+        .await
+        .unwrap();
+    let url = format!("http://{address}:8080");
+    let open = until("an open network", PATIENCE, async || ask(&namespace, &url).await);
+    assert_eq!(open.await.unwrap(), "allowed\n");
+
+    let policy = |name: &str, ingress: serde_json::Value| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name},
+            "spec": {"podSelector": {"matchLabels": {"app": "server"}}, "policyTypes": ["Ingress"], "ingress": ingress},
+        })
+        .to_string()
+    };
+    namespace.apply(&policy("deny", json!([]))).await.unwrap();
+    until("the policy to refuse the client", PATIENCE, async || {
+        match ask(&namespace, &url).await {
+            Ok(answer) => Err(format!("it answered {answer}")),
+            Err(_) => Ok(()),
+        }
+    })
+    .await
+    .unwrap();
+
+    let client = json!([{"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}]);
+    namespace.apply(&policy("allow", client)).await.unwrap();
+    let allowed = until("the policy to allow the client", PATIENCE, async || {
+        ask(&namespace, &url).await
+    });
+    assert_eq!(allowed.await.unwrap(), "allowed\n");
+}
+
+/// What a server says to the pod `client`.
+async fn ask(namespace: &Namespace<'_>, url: &str) -> Result<String, String> {
+    // The limit is a program of its own: `wget -T` of a static busybox ends by a fault.
+    let command = [
+        "exec", "client", "--", "timeout", "3", "wget", "-q", "-O", "-", url,
+    ];
+    namespace
+        .kubectl(&command)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_node_leaves_nothing_behind_twice_in_a_row() {
+    for round in 1..=2 {
+        let node = Node::start().await.unwrap();
+        let namespace = node.namespace("leaving").await.unwrap();
+        attach_vlan(&node, &namespace).await;
+        namespace
+            .apply(&pod("server", &answering("bye"), on_vlan("192.168.100.2/24")))
+            .await
+            .unwrap();
+        ready(&namespace, "server").await;
+        let tenant = node.tenant("leaving").await.unwrap();
+        drop(namespace);
+        let traces = Traces::of(node.state());
+        drop(node);
+        drop(tenant);
+        assert_eq!(traces.left(), Vec::<String>::new(), "round {round}");
+        assert!(
+            !traces.state().exists(),
+            "round {round}: {} stayed behind",
+            traces.state().display()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_runner_killed_by_minus_nine_leaves_nothing_that_the_next_one_does_not_remove() {
+    let mut victim = Command::new(env!("CARGO_BIN_EXE_testbed"))
+        .args([
+            "run",
+            "--node",
+            "--",
+            "sh",
+            "-c",
+            "echo $OOOI_TESTBED; exec sleep 600",
+        ])
+        .env_remove(SHARED)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let state = runner::first_line(&mut victim);
+    let node = Node::attach(&state).unwrap();
+    let namespace = node.namespace("killed").await.unwrap();
+    namespace
+        .apply(&pod("server", &answering("bye"), json!({})))
+        .await
+        .unwrap();
+    ready(&namespace, "server").await;
+    let traces = Traces::of(&state);
+    std::mem::forget(namespace); // it could not be deleted: its cluster is about to be killed
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    runner::wait_for_no_process(&state).await;
+    until("the kernel to remove the machine", PATIENCE, async || {
+        // Control groups and the state directory are all that the kernel leaves.
+        let left: Vec<String> = traces
+            .left()
+            .into_iter()
+            .filter(|trace| !trace.contains("cgroup"))
+            .collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(left.join("\n"))
+        }
+    })
+    .await
+    .unwrap();
+
+    let next = Node::start().await.unwrap();
+    assert_eq!(traces.left(), Vec::<String>::new());
+    assert!(!state.exists(), "{} stayed behind", state.display());
+    drop(next);
+}
