@@ -25,7 +25,7 @@ pub enum Refusal {
 }
 
 /// What one port does with its connections. Backends are named, not held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Routes {
     /// Everything goes to one backend, unread.
@@ -35,7 +35,7 @@ pub enum Routes {
 }
 
 /// The names of one port.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Names {
     /// Backend by exact name.

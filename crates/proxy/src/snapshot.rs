@@ -31,7 +31,7 @@ impl std::fmt::Display for ListenerKey {
 }
 
 /// The endpoints of one backend and how to connect to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cluster {
     /// The backend's name.
     pub name: Arc<str>,

@@ -7,6 +7,7 @@
     dead_code,
     reason = "shared by several test programs, which use parts of it"
 )]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 pub mod backends;
 pub mod changes;

@@ -1,0 +1,4 @@
+//! The Envoy engine of the gateway.
+pub mod cluster;
+pub mod listener;
+pub mod resources;
