@@ -175,7 +175,7 @@ fn any_gets_one_hinfo_and_the_apex_has_soa_and_ns() {
     assert_eq!(one("hub.example.com", kind::SOA), "SOA");
     assert_eq!(one("hub.example.com", kind::NS), "NS");
     assert_eq!(one("0.0.10.in-addr.arpa", kind::SOA), "SOA");
-    assert_eq!(one("4.0.0.10.in-addr.arpa", kind::PTR), "PTR");
+    assert_eq!(one("5.0.0.10.in-addr.arpa", kind::PTR), "PTR");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::wire::name::{Folded, MAX_NAME};
 use crate::wire::query::Query;
 use crate::wire::reply::Reply;
 use crate::wire::writer::{ExtendedError, append_opt};
-use crate::wire::{HEADER, Rcode, flag, read_u32};
+use crate::wire::{CLASS_IN, HEADER, Rcode, flag, read_u32};
 
 /// For how long an old answer may stand in for upstreams that are gone.
 const STALE: u32 = 86_400;
@@ -47,7 +47,12 @@ impl Key {
     /// The key of a parsed query.
     pub fn of(query: &Query<'_>) -> Key {
         let checking_disabled = query.flags & flag::CHECKING_DISABLED != 0;
-        Key::new(&query.question.folded, query.question.kind, query.dnssec_ok(), checking_disabled)
+        Key::new(
+            &query.question.folded,
+            query.question.kind,
+            query.dnssec_ok(),
+            checking_disabled,
+        )
     }
 
     /// The key as octets.
@@ -62,6 +67,7 @@ pub struct Entry {
     message: Box<[u8]>,
     ttls: Box<[u16]>,
     rcode: Rcode,
+    error: Option<ExtendedError>,
     stored: u32,
     lifetime: u32,
     hits: AtomicU32,
@@ -104,19 +110,48 @@ pub enum Hit {
 impl Entry {
     /// Keeps a reply as of `now`.
     pub fn new(reply: Reply, now: u32) -> Entry {
-        let lifetime = match reply.rcode {
-            Rcode::NOERROR | Rcode::NXDOMAIN => reply.lifetime,
-            _ => FAILURE,
+        let (lifetime, error) = match reply.rcode {
+            Rcode::NOERROR | Rcode::NXDOMAIN => (reply.lifetime, None),
+            _ => (
+                FAILURE,
+                Some(ExtendedError {
+                    code: 0,
+                    text: "the upstream answered with a failure",
+                }),
+            ),
         };
         Entry {
             message: reply.message.into(),
             ttls: reply.ttls.into(),
             rcode: reply.rcode,
+            error,
             stored: now,
             lifetime,
             hits: AtomicU32::new(0),
             refreshing: AtomicBool::new(false),
             rest_until: AtomicU32::new(0),
+        }
+    }
+
+    /// Keeps it for a moment that nobody answered a question.
+    pub fn failure(name: &[u8], kind: u16, rcode: Rcode, error: ExtendedError, now: u32) -> Entry {
+        let flags = flag::RESPONSE | flag::RECURSION_AVAILABLE | rcode.0 & 0xf;
+        let mut message = vec![0, 0];
+        message.extend(flags.to_be_bytes());
+        message.extend([0, 1, 0, 0, 0, 0, 0, 0]);
+        message.extend(name);
+        message.extend(kind.to_be_bytes());
+        message.extend(CLASS_IN.to_be_bytes());
+        let reply = Reply {
+            message,
+            ttls: Vec::new(),
+            lifetime: 0,
+            rcode,
+            edns: false,
+        };
+        Entry {
+            error: Some(error),
+            ..Entry::new(reply, now)
         }
     }
 
@@ -162,8 +197,11 @@ impl Entry {
         }
         if edns {
             let error = match age {
-                Age::Stale => Some(ExtendedError { code: 3, text: "no upstream answers; this answer is old" }),
-                Age::Fresh(_) => None,
+                Age::Stale => Some(ExtendedError {
+                    code: 3,
+                    text: "no upstream answers; this answer is old",
+                }),
+                Age::Fresh(_) => self.error,
             };
             let room = if fits { limit } else { out.len() };
             let opt = append_opt(&mut out[len..room], query.dnssec_ok(), self.rcode, error);
@@ -227,7 +265,9 @@ impl Cache {
 
     /// Looks a question up.
     pub fn find(&self, key: &Key, now: u32) -> Hit {
-        let Some(entry) = self.entries.get(key.octets()) else { return Hit::Miss };
+        let Some(entry) = self.entries.get(key.octets()) else {
+            return Hit::Miss;
+        };
         let age = now.saturating_sub(entry.stored);
         if age < entry.lifetime {
             let hits = entry.hits.load(Relaxed);

@@ -36,7 +36,12 @@ fn reply(records: u16, ttl: u32, flags: u16) -> Reply {
         message.extend(ttl.to_be_bytes());
         message.extend([0, 4, 192, 0, (last >> 8) as u8, last as u8]);
     }
-    let asked = Asked { id: 7, name: name.wire().into(), kind: kind::A, dnssec_ok: false };
+    let asked = Asked {
+        id: 7,
+        name: name.wire().into(),
+        kind: kind::A,
+        dnssec_ok: false,
+    };
     Reply::read(&message, &asked, 3600).unwrap()
 }
 
@@ -51,7 +56,12 @@ fn write(entry: &Entry, question: &[u8], limit: usize, age: Age) -> Message {
 #[test]
 fn a_hit_has_the_clients_id_spelling_and_the_rest_of_the_ttl() {
     let entry = Entry::new(reply(2, 300, 0), 100);
-    let answer = write(&entry, &question("WwW.eXample", 0x0100, None), 512, Age::Fresh(17));
+    let answer = write(
+        &entry,
+        &question("WwW.eXample", 0x0100, None),
+        512,
+        Age::Fresh(17),
+    );
     assert_eq!(answer.metadata.id, 0xbeef);
     assert_eq!(answer.queries[0].name().to_string(), "WwW.eXample.");
     assert_eq!(answer.answers[0].name.to_string(), "WwW.eXample.");
@@ -62,8 +72,17 @@ fn a_hit_has_the_clients_id_spelling_and_the_rest_of_the_ttl() {
 #[test]
 fn opt_is_there_for_those_who_speak_edns_only() {
     let entry = Entry::new(reply(1, 300, 0), 0);
-    assert!(write(&entry, &question("www.example", 0x0100, None), 512, Age::Fresh(0)).edns.is_none());
-    let with = write(&entry, &question("www.example", 0x0100, Some((1232, true))), 1232, Age::Fresh(0));
+    assert!(
+        write(&entry, &question("www.example", 0x0100, None), 512, Age::Fresh(0))
+            .edns
+            .is_none()
+    );
+    let with = write(
+        &entry,
+        &question("www.example", 0x0100, Some((1232, true))),
+        1232,
+        Age::Fresh(0),
+    );
     assert!(with.edns.unwrap().flags().dnssec_ok);
 }
 
@@ -71,7 +90,9 @@ fn opt_is_there_for_those_who_speak_edns_only() {
 fn ad_is_passed_on_to_those_who_asked_for_it() {
     let entry = Entry::new(reply(1, 300, flag::AUTHENTIC), 0);
     let authentic = |flags, edns| {
-        write(&entry, &question("www.example", flags, edns), 512, Age::Fresh(0)).metadata.authentic_data
+        write(&entry, &question("www.example", flags, edns), 512, Age::Fresh(0))
+            .metadata
+            .authentic_data
     };
     assert!(!authentic(0x0100, None));
     assert!(authentic(0x0120, None));
@@ -83,12 +104,22 @@ fn an_answer_too_long_for_the_client_is_cut_with_tc() {
     let entry = Entry::new(reply(60, 300, 0), 0);
     let cut = write(&entry, &question("www.example", 0x0100, None), 512, Age::Fresh(1));
     assert!(cut.metadata.truncation && cut.answers.is_empty());
-    let whole = write(&entry, &question("www.example", 0x0100, Some((1232, false))), 1232, Age::Fresh(1));
+    let whole = write(
+        &entry,
+        &question("www.example", 0x0100, Some((1232, false))),
+        1232,
+        Age::Fresh(1),
+    );
     assert_eq!(whole.answers.len(), 60);
 }
 
 fn stored(cache: &Cache, reply: Reply, now: u32) -> Key {
-    let key = Key::new(&Folded::new(Name::parse("www.example").unwrap().wire()), kind::A, false, false);
+    let key = Key::new(
+        &Folded::new(Name::parse("www.example").unwrap().wire()),
+        kind::A,
+        false,
+        false,
+    );
     cache.store(key.octets(), &Arc::new(Entry::new(reply, now)));
     key
 }
@@ -98,7 +129,10 @@ fn an_answer_is_fresh_for_its_ttl_then_stale_for_a_day_then_gone() {
     let cache = Cache::new(1 << 20);
     let key = stored(&cache, reply(1, 60, 0), 1000);
     assert!(matches!(cache.find(&key, 1059), Hit::Fresh { age: 59, .. }));
-    assert!(matches!(cache.find(&key, 1060), Hit::Stale { resting: false, .. }));
+    assert!(matches!(
+        cache.find(&key, 1060),
+        Hit::Stale { resting: false, .. }
+    ));
     assert!(matches!(cache.find(&key, 1059 + STALE), Hit::Stale { .. }));
     assert!(matches!(cache.find(&key, 1060 + STALE), Hit::Miss));
 }
@@ -107,7 +141,9 @@ fn an_answer_is_fresh_for_its_ttl_then_stale_for_a_day_then_gone() {
 fn after_a_failure_an_old_answer_rests_for_half_a_minute() {
     let cache = Cache::new(1 << 20);
     let key = stored(&cache, reply(1, 60, 0), 0);
-    let Hit::Stale { entry, .. } = cache.find(&key, 100) else { panic!("not stale") };
+    let Hit::Stale { entry, .. } = cache.find(&key, 100) else {
+        panic!("not stale")
+    };
     entry.rest(100);
     assert!(matches!(cache.find(&key, 129), Hit::Stale { resting: true, .. }));
     assert!(matches!(cache.find(&key, 130), Hit::Stale { resting: false, .. }));
@@ -139,7 +175,9 @@ fn a_hot_answer_is_fetched_anew_once_in_the_last_tenth_of_its_time() {
     assert!(!refresh(89));
     assert!(refresh(90));
     assert!(!refresh(91), "one caller is enough");
-    let Hit::Fresh { entry, .. } = cache.find(&key, 92) else { panic!("not fresh") };
+    let Hit::Fresh { entry, .. } = cache.find(&key, 92) else {
+        panic!("not fresh")
+    };
     entry.refresh_ended();
     assert!(refresh(93), "a failed fetch is tried again");
 }

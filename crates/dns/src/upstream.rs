@@ -113,7 +113,9 @@ impl Group {
     /// that only ask us in turn not at all.
     pub fn order(&self) -> Vec<usize> {
         let count = self.members.len();
-        let mut order: Vec<usize> = (0..count).filter(|&at| !self.members[at].loops.load(Relaxed)).collect();
+        let mut order: Vec<usize> = (0..count)
+            .filter(|&at| !self.members[at].loops.load(Relaxed))
+            .collect();
         match self.policy {
             UpstreamPolicy::Sequential => {}
             UpstreamPolicy::RoundRobin if !order.is_empty() => {
@@ -179,7 +181,12 @@ impl Groups {
                         }
                     }
                 }
-                Group { zone: forward.zone.clone(), policy: forward.policy, members, turn: AtomicUsize::new(0) }
+                Group {
+                    zone: forward.zone.clone(),
+                    policy: forward.policy,
+                    members,
+                    turn: AtomicUsize::new(0),
+                }
             })
             .collect();
         *known = used;

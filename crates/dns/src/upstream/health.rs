@@ -40,12 +40,20 @@ impl Health {
     pub fn answered(&self, round_trip: Duration) -> Change {
         let measured = u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX).max(1);
         let known = self.round_trip.load(Relaxed);
-        let smoothed = if known == 0 { measured } else { known - known / 8 + measured / 8 };
+        let smoothed = if known == 0 {
+            measured
+        } else {
+            known - known / 8 + measured / 8
+        };
         self.round_trip.store(smoothed.max(1), Relaxed);
         if self.failures.load(Relaxed) == 0 {
             return Change::None;
         }
-        if self.failures.swap(0, Relaxed) >= FAILURES { Change::Recovered } else { Change::None }
+        if self.failures.swap(0, Relaxed) >= FAILURES {
+            Change::Recovered
+        } else {
+            Change::None
+        }
     }
 
     /// It did not answer in time, or in a way that is no answer.
@@ -56,7 +64,11 @@ impl Health {
         }
         let doubled = FIRST_PAUSE << (failures - FAILURES).min(10);
         self.probe_at.store(now + doubled.min(LAST_PAUSE), Relaxed);
-        if failures == FAILURES { Change::Lost } else { Change::None }
+        if failures == FAILURES {
+            Change::Lost
+        } else {
+            Change::None
+        }
     }
 
     /// Is it worth asking?
@@ -108,10 +120,20 @@ mod tests {
         for failure in 0..12 {
             health.failed(0);
             if failure >= 2 {
-                pauses.push((0..60_000).step_by(500).find(|&now| health.probe_due(now)).unwrap());
+                pauses.push(
+                    (0..60_000)
+                        .step_by(500)
+                        .find(|&now| health.probe_due(now))
+                        .unwrap(),
+                );
             }
         }
-        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000]);
+        assert_eq!(
+            pauses,
+            [
+                500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000
+            ]
+        );
     }
 
     #[test]

@@ -45,7 +45,11 @@ impl Waiting {
     fn resolve(self, outcome: Result<Reply, Trouble>) {
         let round_trip = self.sent.elapsed();
         // Nobody listens any more where another upstream was faster.
-        let _ = self.reply_to.send(Event { member: self.member, outcome, round_trip });
+        let _ = self.reply_to.send(Event {
+            member: self.member,
+            outcome,
+            round_trip,
+        });
     }
 }
 
@@ -65,15 +69,22 @@ impl Pending {
             return Err(waiting);
         }
         all.insert(id, waiting);
-        Ok(Ticket { pending: Rc::clone(self), id })
+        Ok(Ticket {
+            pending: Rc::clone(self),
+            id,
+        })
     }
 
     /// Hands a message to the question that it answers. What answers none is dropped.
     pub(super) fn deliver(&self, message: &[u8]) {
-        let Some(&[high, low]) = message.first_chunk::<2>() else { return };
+        let Some(&[high, low]) = message.first_chunk::<2>() else {
+            return;
+        };
         let id = u16::from_be_bytes([high, low]);
         let mut all = self.waiting.borrow_mut();
-        let outcome = all.get(&id).map(|waiting| Reply::read(message, &waiting.asked, waiting.cap));
+        let outcome = all
+            .get(&id)
+            .map(|waiting| Reply::read(message, &waiting.asked, waiting.cap));
         let outcome = match outcome {
             None | Some(Err(Mismatch::Foreign)) => {
                 drop(all);

@@ -8,7 +8,10 @@ pub(super) struct Random {
 
 impl Random {
     pub(super) fn new() -> Random {
-        Random { octets: [0; 512], used: 512 }
+        Random {
+            octets: [0; 512],
+            used: 512,
+        }
     }
 
     /// The next octets. Fails only where the system has no randomness at all: then nothing may be asked.

@@ -50,7 +50,13 @@ impl Socket {
         let socket = Rc::new(UdpSocket::from_std(socket)?);
         let pending = Rc::new(Pending::default());
         let reader = tokio::task::spawn_local(read(Rc::clone(&socket), Rc::clone(&pending)));
-        Ok(Rc::new(Socket { socket, pending, born: now, uses: 0.into(), reader: reader.abort_handle() }))
+        Ok(Rc::new(Socket {
+            socket,
+            pending,
+            born: now,
+            uses: 0.into(),
+            reader: reader.abort_handle(),
+        }))
     }
 
     pub(super) fn send(&self, message: &[u8]) -> io::Result<()> {
@@ -100,7 +106,8 @@ impl Pool {
 
     /// Closes sockets that nobody has used of late; nothing is left of an upstream that is not asked.
     pub(super) fn sweep(&mut self, now: Instant) {
-        self.sockets.retain(|socket| now.duration_since(socket.born) < 2 * LIFETIME);
+        self.sockets
+            .retain(|socket| now.duration_since(socket.born) < 2 * LIFETIME);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,0 +1,173 @@
+//! The cores: a thread, an event loop and a set of sockets each.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use oooi_api::report::{Event, Report};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::handler::Handler;
+use super::listen::{Bound, Listeners};
+use super::{RunError, Shared, tcp, udp};
+use crate::upstream::Member;
+use crate::upstream::exchange::Notice;
+use crate::upstream::health::Change;
+use crate::upstream::probe::Prober;
+use crate::upstream::transport::Transport;
+
+/// How often a core shows that it lives, and closes what is unused.
+const BEAT: Duration = Duration::from_secs(1);
+/// How often lost upstreams are looked at.
+const PROBE: Duration = Duration::from_millis(250);
+/// For how long questions in flight may hold up the end.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Starts a thread for every core; the receiver gets a core's number when it ends.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    listeners: Listeners,
+    report: &Arc<dyn Report>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<mpsc::UnboundedReceiver<usize>, RunError> {
+    let (ended, receiver) = mpsc::unbounded_channel();
+    for (core, sockets) in listeners.cores.into_iter().enumerate() {
+        let (shared, report) = (Arc::clone(shared), Arc::clone(report));
+        let (stopped, ended) = (stopped.clone(), ended.clone());
+        std::thread::Builder::new()
+            .name(format!("dns-{core}"))
+            .spawn(move || {
+                if let Err(error) = run(core, sockets, shared, report, stopped) {
+                    tracing::error!(%error, core, "a core of the DNS server ended");
+                }
+                let _ = ended.send(core); // nobody waits any more
+            })
+            .map_err(RunError::Thread)?;
+    }
+    Ok(receiver)
+}
+
+fn run(
+    core: usize,
+    sockets: Vec<Bound>,
+    shared: Arc<Shared>,
+    report: Arc<dyn Report>,
+    stopped: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(LocalSet::new().run_until(serve(core, sockets, shared, report, stopped)))
+}
+
+async fn serve(
+    core: usize,
+    sockets: Vec<Bound>,
+    shared: Arc<Shared>,
+    report: Arc<dyn Report>,
+    mut stopped: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let transport = Rc::new(Transport::new(Arc::clone(&shared.tls)));
+    let notice: Rc<dyn Notice> = Rc::new(Notices { report });
+    let handler = Handler::new(
+        Arc::clone(&shared),
+        core,
+        Rc::clone(&transport),
+        Rc::clone(&notice),
+    );
+    let handler = Rc::new(handler);
+    let cores = shared.beats.len();
+    let room = Rc::new(Cell::new(shared.options.connections.div_ceil(cores)));
+    let mut readers = tokio::task::JoinSet::new();
+    for Bound { address, udp, tcp } in sockets {
+        let udp = UdpSocket::from_std(udp)?;
+        let tcp = TcpListener::from_std(tcp)?;
+        let serving = shared.serving.subscribe();
+        readers.spawn_local({
+            let (handler, serving) = (Rc::clone(&handler), serving.clone());
+            async move {
+                if let Err(error) = udp::serve(udp, address, handler, serving).await {
+                    tracing::error!(%error, %address, "datagrams are not read any more");
+                }
+            }
+        });
+        readers.spawn_local(tcp::serve(
+            tcp,
+            address,
+            Rc::clone(&handler),
+            Rc::clone(&room),
+            serving,
+        ));
+    }
+    if core == 0 {
+        readers.spawn_local(probe(
+            Arc::clone(&shared),
+            Prober::new(Rc::clone(&transport), shared.clock),
+            notice,
+        ));
+    }
+    readers.spawn_local(beat(Arc::clone(&shared), core, transport));
+    tokio::select! {
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+        // Sockets are read for ever: one that is not leaves the core useless.
+        _ = readers.join_next() => return Err(std::io::Error::other("a socket is not read any more")),
+    }
+    readers.abort_all();
+    while readers.join_next().await.is_some() {}
+    let deadline = Instant::now() + LINGER;
+    while handler.outstanding.get() > 0 && Instant::now() < deadline {
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+async fn beat(shared: Arc<Shared>, core: usize, transport: Rc<Transport>) {
+    loop {
+        shared.beats[core].store(shared.clock.millis(), Relaxed);
+        transport.sweep();
+        sleep(BEAT).await;
+    }
+}
+
+async fn probe(shared: Arc<Shared>, mut prober: Prober, notice: Rc<dyn Notice>) {
+    let mut serving = shared.serving.subscribe();
+    loop {
+        let state = serving.borrow_and_update().clone();
+        if let Some(state) = state {
+            let config = state.horizon.config();
+            // Pods' questions for our own domain are forwarded where there is no internal service.
+            let extra = config.internal.is_none().then_some(&config.domain);
+            prober.round(&state.groups, extra, &shared.probes, &notice).await;
+        }
+        let _ = tokio::time::timeout(PROBE, serving.changed()).await; // either way it is time
+    }
+}
+
+/// Tells people of upstreams that are lost or back.
+struct Notices {
+    report: Arc<dyn Report>,
+}
+
+impl Notice for Notices {
+    fn changed(&self, member: &Member, change: Change) {
+        let upstream = &member.label;
+        match change {
+            Change::None => {}
+            Change::Lost => self.report.event(Event::warning(
+                "UpstreamLost",
+                format!("the upstream {upstream} does not answer; others are asked, and it is tried again"),
+            )),
+            Change::Recovered => {
+                self.report.event(Event::normal(
+                    "UpstreamRecovered",
+                    format!("the upstream {upstream} answers again"),
+                ));
+            }
+        }
+    }
+}
