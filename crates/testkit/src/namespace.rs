@@ -113,7 +113,7 @@ impl Drop for Namespace<'_> {
                     "logs",
                     "--prefix",
                     "--tail=20",
-                    "--selector=",
+                    "--selector=!none",
                     "--all-containers"
                 ])
             );

@@ -169,6 +169,127 @@ async fn a_cluster_ip_reaches_its_pod() {
 }
 
 #[tokio::test]
+async fn a_pod_reaches_the_api_server_by_its_service() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("api").await.unwrap();
+    namespace
+        .apply(&pod("client", "exec sleep 3600", json!({})))
+        .await
+        .unwrap();
+    ready(&namespace, "client").await;
+    let answer = until("the API server's service", PATIENCE, async || {
+        ask(&namespace, "https://10.96.0.1/readyz").await
+    });
+    assert_eq!(answer.await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn a_claim_binds_a_volume_that_a_pod_without_root_can_write() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("volume").await.unwrap();
+    node.volume(namespace.name()).await.unwrap();
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "leases"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "25Mi"}}},
+    });
+    let mut writer: serde_json::Value =
+        serde_json::from_str(&pod("writer", "id -u > /data/user && exec sleep 3600", json!({}))).unwrap();
+    writer["spec"]["securityContext"] = json!({"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532});
+    writer["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "leases"}}]);
+    writer["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    writer["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["test", "-s", "/data/user"]}, "periodSeconds": 1});
+    namespace.apply(&format!("{claim}\n---\n{writer}")).await.unwrap();
+    ready(&namespace, "writer").await;
+    let user = namespace
+        .kubectl(&["exec", "writer", "--", "cat", "/data/user"])
+        .await
+        .unwrap();
+    assert_eq!(user, "65532\n");
+}
+
+/// The capabilities of a process that was started from an image whose binary has `cap_net_raw=p`.
+async fn capabilities(namespace: &Namespace<'_>, name: &str, add: serde_json::Value) -> (u64, u64) {
+    let probe = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "main",
+                "image": "testbed.invalid/capability:test",
+                "imagePullPolicy": "Never",
+                "args": ["grep", "Cap", "/proc/self/status"],
+                "securityContext": {
+                    "runAsNonRoot": true,
+                    "readOnlyRootFilesystem": true,
+                    "allowPrivilegeEscalation": true,
+                    "capabilities": {"drop": ["ALL"], "add": add},
+                },
+            }],
+        },
+    });
+    namespace.apply(&probe.to_string()).await.unwrap();
+    let ended = [
+        "wait",
+        "--for=jsonpath={.status.phase}=Succeeded",
+        "--timeout=60s",
+    ];
+    namespace
+        .kubectl(&[&ended[..], &[&format!("pod/{name}")]].concat())
+        .await
+        .unwrap();
+    let lines = namespace.kubectl(&["logs", name]).await.unwrap();
+    let read = |key: &str| {
+        let line = lines.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    (read("CapPrm:"), read("CapEff:"))
+}
+
+#[tokio::test]
+async fn an_image_keeps_a_capability_that_only_a_pod_with_it_can_raise() {
+    const NET_RAW: u64 = 1 << 13;
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("capability").await.unwrap();
+    let folder = std::env::temp_dir().join(format!("oooi-capability-{}", std::process::id()));
+    let archive = folder.join("image.tar");
+    let packed = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/image/oci.py"))
+        .args([
+            "--name",
+            "testbed.invalid/capability:test",
+            "--file",
+            "/bin/busybox:/busybox",
+        ])
+        .args([
+            "--capability",
+            "/busybox=cap_net_raw=p",
+            "--entrypoint",
+            "/busybox",
+            "--output",
+        ])
+        .arg(&archive)
+        .status()
+        .unwrap();
+    assert!(packed.success());
+    node.import_image(&archive).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let with = capabilities(&namespace, "with", json!(["NET_RAW"])).await;
+    assert_eq!(
+        with,
+        (NET_RAW, 0),
+        "permitted, and not effective until the process raises it"
+    );
+    let without = capabilities(&namespace, "without", json!([])).await;
+    assert_eq!(
+        without,
+        (0, 0),
+        "the binary runs in a pod that drops all, with nothing to raise"
+    );
+}
+
+#[tokio::test]
 async fn a_network_policy_is_enforced() {
     let node = Node::shared().await.unwrap();
     let namespace = node.namespace("policy").await.unwrap();

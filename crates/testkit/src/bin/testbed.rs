@@ -240,7 +240,8 @@ fn show(live: &Live) {
         let mut command = Command::new(kubectl);
         command
             .args(["--request-timeout=5s", "get", "nodes"])
-            .env("KUBECONFIG", kubeconfig);
+            .env("KUBECONFIG", kubeconfig)
+            .env("KUBECACHEDIR", live.path.join("kubectl"));
         let answer = command
             .output()
             .map(|output| [output.stdout, output.stderr].concat())

@@ -3,24 +3,16 @@
 //! All of it lives in one [`Machine`]: the control plane, containerd, the kubelet, kube-proxy,
 //! kube-router, the bridge of the VLAN. The host sees one interface of it, `oooiN`.
 
-use std::{
-    any::Any,
-    fs,
-    net::Ipv4Addr,
-    ops::Deref,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{any::Any, ops::Deref, path::Path, process::Command, time::Duration};
 
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::{
-    Cluster, Error, Parts, Tenant, cgroup,
-    control_plane::{ADMINISTRATORS, ControlPlane, PODS, SERVICES},
+    Cluster, Error, Parts, Tenant,
+    control_plane::ControlPlane,
     error::Context,
-    machine::{self, Machine, Place, ip, volatile},
+    machine::{self, Machine, Place},
     process::{self, Process},
     shared,
     state::State,
@@ -28,8 +20,10 @@ use crate::{
 };
 
 mod settings;
+mod start;
 
 pub(crate) use settings::VLAN;
+use start::{Start, find_program};
 
 /// How long the node may take to become ready on a busy machine.
 const READY: Duration = Duration::from_secs(120);
@@ -169,6 +163,27 @@ impl Node {
         Tenant::start(self.state(), self.place, name).await
     }
 
+    /// A volume on the node that one claim without a storage class may bind, of 1 GiB.
+    ///
+    /// It is of the kind `local`, which gives files to the group of a pod (`fsGroup`) as real storage does.
+    pub async fn volume(&self, name: &str) -> Result<(), Error> {
+        let path = machine::volatile(self.state()).join("volumes").join(name);
+        self.run("mkdir", &["--parents", &path.to_string_lossy()])?;
+        let here = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": [settings::NAME]}]);
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "local": {"path": path},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}},
+            },
+        });
+        self.apply(&volume.to_string()).await.map(drop)
+    }
+
     /// Imports the images of the testbed once containerd answers.
     async fn import(&self, components: &mut [Process]) -> Result<(), Error> {
         for image in ["pause", "busybox", "envoy"] {
@@ -217,154 +232,6 @@ impl Node {
     }
 }
 
-/// What the start of the components needs.
-struct Start<'a> {
-    state: &'a State,
-    parts: &'a Parts,
-    control_plane: &'a ControlPlane,
-    machine: &'a Machine,
-}
-
-impl Start<'_> {
-    /// The bridge of the VLAN, and a way to ClusterIPs for the node's own processes.
-    fn networks(&self) -> Result<(), Error> {
-        let place = self.machine.place();
-        ip(place, &format!("link add {} type bridge", settings::VLAN))?;
-        ip(place, &format!("link set {} up", settings::VLAN))?;
-        // kube-proxy rewrites the destination after the first routing decision; any route will do.
-        ip(place, &format!("route add {SERVICES} dev eth0"))?;
-        let mut forward = place.command("sh");
-        // The VLAN is a wire: its frames do not pass the packet filter, where that would see them at all.
-        forward.args([
-            "-ec",
-            "echo 1 > /proc/sys/net/ipv4/ip_forward
-             filter=/proc/sys/net/bridge/bridge-nf-call-iptables
-             if [ -e $filter ]; then echo 0 > $filter; fi",
-        ]);
-        process::output(forward).map(drop)
-    }
-
-    /// Writes every configuration and starts every component.
-    fn components(&self) -> Result<Vec<Process>, Error> {
-        let place = self.machine.place();
-        let address: Ipv4Addr = self.machine.address();
-        let volatile = volatile(self.state.path());
-        let cgroup =
-            cgroup::create(&self.state.name()).context(|| "cannot make the control groups of the node")?;
-        let kubeconfig = |name: &str, user: &str, group| {
-            self.control_plane
-                .kubeconfig(self.state, &format!("{name}.kubeconfig"), user, group)
-        };
-        let write = |name: &str, content: String| self.state.write(name, &content);
-
-        let multus = kubeconfig("multus", "multus", Some(ADMINISTRATORS))?;
-        let network = write(
-            "00-multus.conf",
-            format!("{:#}", settings::multus(&volatile, &multus)),
-        )?;
-        self.plugins(&volatile, &network)?;
-
-        let containerd_config = write("containerd.toml", settings::containerd(&volatile))?;
-        let mut containerd = place.command("containerd");
-        containerd.arg("--config").arg(containerd_config);
-
-        let kubelet_kubeconfig = kubeconfig(
-            "kubelet",
-            &format!("system:node:{}", settings::NAME),
-            Some("system:nodes"),
-        )?;
-        // No name server; and not empty, since the container runtime would then take the host's file.
-        let resolv_conf = write("resolv.conf", "options ndots:1\n".to_owned())?;
-        let ca = self.control_plane.authority.certificate();
-        let kubelet_config = write(
-            "kubelet.json",
-            settings::kubelet(&volatile, ca, &cgroup, &resolv_conf).to_string(),
-        )?;
-        let mut kubelet = place.command(self.parts.program("kubelet"));
-        kubelet.args([
-            format!("--config={}", kubelet_config.display()),
-            format!("--kubeconfig={}", kubelet_kubeconfig.display()),
-            format!("--root-dir={}", volatile.join("kubelet").display()),
-            format!("--cert-dir={}", volatile.join("kubelet/pki").display()),
-            format!("--hostname-override={}", settings::NAME),
-            format!("--node-ip={address}"),
-        ]);
-
-        let scheduler_kubeconfig = kubeconfig("kube-scheduler", "system:kube-scheduler", None)?;
-        let mut scheduler = place.command(self.parts.program("kube-scheduler"));
-        scheduler.arg(format!("--kubeconfig={}", scheduler_kubeconfig.display()));
-        scheduler.args(["--leader-elect=false", "--secure-port=0"]);
-
-        let proxy_kubeconfig = kubeconfig("kube-proxy", "system:kube-proxy", None)?;
-        let proxy_config = write(
-            "kube-proxy.json",
-            settings::kube_proxy(&proxy_kubeconfig, PODS).to_string(),
-        )?;
-        let mut kube_proxy = place.command(self.parts.program("kube-proxy"));
-        kube_proxy.arg(format!("--config={}", proxy_config.display()));
-
-        [
-            ("containerd", containerd),
-            ("kubelet", kubelet),
-            ("kube-scheduler", scheduler),
-            ("kube-proxy", kube_proxy),
-        ]
-        .into_iter()
-        .map(|(name, command)| Process::start(name, command, &self.state.logs()))
-        .collect()
-    }
-
-    /// kube-router, which enforces NetworkPolicies. It ends at once when its node is not registered yet.
-    fn policies(&self) -> Result<Process, Error> {
-        let user = "kube-router";
-        let kubeconfig = self.control_plane.kubeconfig(
-            self.state,
-            "kube-router.kubeconfig",
-            user,
-            Some(ADMINISTRATORS),
-        )?;
-        let mut command = self.machine.place().command(self.parts.program("kube-router"));
-        command.args(settings::kube_router(&kubeconfig, SERVICES));
-        command.env("PATH", path_with(&self.legacy_iptables()?));
-        Process::start("kube-router", command, &self.state.logs())
-    }
-
-    /// One folder with Debian's plugins and Multus, and the network configuration: containerd takes
-    /// one folder each. They lie in the machine's memory, so they are made from inside.
-    fn plugins(&self, volatile: &Path, network: &Path) -> Result<(), Error> {
-        let mut link = self.machine.place().command("sh");
-        link.args([
-            "-ec",
-            "mkdir -p $CNI/bin $CNI/net.d; ln -s $PLUGINS/* $MULTUS $CNI/bin; cp $NETWORK $CNI/net.d",
-        ]);
-        link.env("CNI", volatile.join("cni"))
-            .env("PLUGINS", settings::PLUGINS);
-        link.env("MULTUS", self.parts.program("multus"))
-            .env("NETWORK", network);
-        process::output(link).map(drop)
-    }
-
-    /// A folder in which `iptables` is the legacy one. kube-router keeps its sets in `ipset`, which the
-    /// translation to nftables cannot name on every kernel; the machine has its own tables of both.
-    fn legacy_iptables(&self) -> Result<PathBuf, Error> {
-        let folder = self.state.path().join("bin");
-        fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
-        let legacy = find_program("xtables-legacy-multi")?;
-        for name in [
-            "iptables",
-            "iptables-save",
-            "iptables-restore",
-            "ip6tables",
-            "ip6tables-save",
-            "ip6tables-restore",
-        ] {
-            let link = folder.join(name);
-            symlink(&legacy, &link).context(|| format!("cannot create {}", link.display()))?;
-        }
-        Ok(folder)
-    }
-}
-
 /// The error of the first component that has ended.
 fn ended(components: &mut [Process]) -> Option<Error> {
     components
@@ -389,18 +256,4 @@ fn require_programs() -> Result<(), Error> {
     } else {
         Err(Error::MissingProgram(format!("{}/ptp", settings::PLUGINS)))
     }
-}
-
-/// The search path of the system with the folders of an administrator, which not every shell has.
-fn path_with(first: &Path) -> std::ffi::OsString {
-    let rest = std::env::var_os("PATH").unwrap_or_default();
-    let folders = [first.to_owned()].into_iter().chain(std::env::split_paths(&rest));
-    std::env::join_paths(folders.chain(["/usr/sbin".into(), "/sbin".into()])).unwrap_or(rest)
-}
-
-fn find_program(name: &str) -> Result<PathBuf, Error> {
-    std::env::split_paths(&path_with(Path::new("/usr/sbin")))
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| Error::MissingProgram(name.to_owned()))
 }
