@@ -5,11 +5,14 @@
 //! its own status can say what is wrong with it. Whoever uses a specification parses it once, into a type that
 //! cannot be wrong.
 
+#![allow(clippy::duplicated_attributes, reason = "printer columns repeat their types")]
+
 pub mod dhcp_lease;
 pub mod dhcp_server;
 pub mod dns_server;
 pub mod duration;
 pub mod egress_ipam;
+pub mod foreign;
 pub mod infra;
 pub mod proxy_server;
 pub mod report;
