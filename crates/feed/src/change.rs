@@ -22,9 +22,10 @@ impl Changes {
         for directory in directories {
             inotify::add_watch(&inotify, directory, what)?;
         }
-        Ok(Changes {
-            inotify: AsyncFd::new(inotify)?,
-        })
+        // SAFETY: the descriptor is owned here, and nobody else closes or replaces it while it is registered.
+        #[allow(unsafe_code, reason = "the runtime cannot know who owns a descriptor")]
+        let inotify = unsafe { AsyncFd::register(inotify) }?;
+        Ok(Changes { inotify })
     }
 
     /// Waits for a change and takes all that are known by then.

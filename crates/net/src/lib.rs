@@ -1,0 +1,13 @@
+//! Interfaces, addresses and network namespaces, by netlink.
+//!
+//! [`Network`] speaks netlink in the namespace of the thread that opened it. [`Namespace`] is a network namespace
+//! without a name: it lives as long as somebody holds it, so whatever was built in it is gone with the process,
+//! however that ends. [`become_root_of_own_namespace`] gives an unprivileged user the right to make them.
+
+mod namespace;
+mod network;
+mod user;
+
+pub use namespace::Namespace;
+pub use network::{Error, Network};
+pub use user::become_root_of_own_namespace;
