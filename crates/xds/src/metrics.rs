@@ -1,0 +1,67 @@
+//! What the control plane counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::resources::Kind;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// The counters of the control plane. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    pub(crate) streams: Gauge,
+    pub(crate) updates: Counter,
+    sent: Family<KindLabel, Counter>,
+    resources: Family<KindLabel, Counter>,
+    accepted: Family<KindLabel, Counter>,
+    refused: Family<KindLabel, Counter>,
+}
+
+impl Metrics {
+    /// Makes the counters visible under `oooi_xds_…`.
+    pub fn register(&self, registry: &mut Registry) {
+        let xds = registry.sub_registry_with_prefix("oooi_xds");
+        xds.register("streams", "Streams that Envoys have open", self.streams.clone());
+        xds.register("updates", "Configurations taken over", self.updates.clone());
+        xds.register("responses", "Responses sent", self.sent.clone());
+        xds.register("resources", "Resources sent", self.resources.clone());
+        xds.register(
+            "accepted",
+            "Responses that an Envoy took over",
+            self.accepted.clone(),
+        );
+        xds.register("refused", "Responses that an Envoy refused", self.refused.clone());
+    }
+
+    pub(crate) fn sent(&self, kind: Kind, resources: usize) {
+        let label = KindLabel { kind: kind.label() };
+        self.sent.get_or_create(&label).inc();
+        self.resources.get_or_create(&label).inc_by(resources as u64);
+    }
+
+    pub(crate) fn accepted(&self, kind: Kind) {
+        self.accepted
+            .get_or_create(&KindLabel { kind: kind.label() })
+            .inc();
+    }
+
+    pub(crate) fn refused(&self, kind: Kind) {
+        self.refused
+            .get_or_create(&KindLabel { kind: kind.label() })
+            .inc();
+    }
+
+    /// Resources sent so far.
+    pub fn resources_sent(&self, kind: Kind) -> u64 {
+        self.resources
+            .get_or_create(&KindLabel { kind: kind.label() })
+            .get()
+    }
+}
