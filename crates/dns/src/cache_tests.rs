@@ -41,6 +41,7 @@ fn reply(records: u16, ttl: u32, flags: u16) -> Reply {
         name: name.wire().into(),
         kind: kind::A,
         dnssec_ok: false,
+        spelling: true,
     };
     Reply::read(&message, &asked, 3600).unwrap()
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -117,7 +118,7 @@ fn later(handler: &Rc<Handler>, socket: &Rc<UdpSocket>, client: SocketAddr, miss
         let _outstanding = outstanding;
         miss.resolve(&handler, |answer| {
             // A full socket loses an answer as the network may; the client asks again.
-            let _ = socket.try_send_to(answer, client);
+            let _ = SockRef::from(&*socket).send_to(answer, &client.into());
         })
         .await;
     });

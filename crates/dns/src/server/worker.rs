@@ -148,7 +148,7 @@ async fn probe(shared: Arc<Shared>, mut prober: Prober, notice: Rc<dyn Notice>) 
     }
 }
 
-/// Tells people of upstreams that are lost or back.
+/// Tells people of upstreams that are lost, back, or in a loop with us.
 struct Notices {
     report: Arc<dyn Report>,
 }
@@ -163,11 +163,23 @@ impl Notice for Notices {
                 format!("the upstream {upstream} does not answer; others are asked, and it is tried again"),
             )),
             Change::Recovered => {
-                self.report.event(Event::normal(
-                    "UpstreamRecovered",
-                    format!("the upstream {upstream} answers again"),
-                ));
+                let message = format!("the upstream {upstream} answers again");
+                self.report.event(Event::normal("UpstreamRecovered", message));
             }
         }
+    }
+
+    fn looped(&self, member: &Member, looped: bool) {
+        let upstream = &member.label;
+        self.report.event(match looped {
+            true => Event::warning(
+                "ForwardingLoop",
+                format!(
+                    "the upstream {upstream} sends our questions back to us, so it is not asked any more; \
+                     name another resolver, or set internalProxyIP so that the cluster's domain is not forwarded"
+                ),
+            ),
+            false => Event::normal("ForwardingLoopEnded", format!("the upstream {upstream} is asked again")),
+        });
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::health::Change;
 use super::pending::{Event, Trouble};
 use super::transport::{Ask, By, Transport};
-use super::{Group, Member, Target};
+use super::{Group, Member};
 use crate::clock::Clock;
 use crate::wire::Rcode;
 use crate::wire::reply::{Mismatch, Reply};
@@ -36,10 +36,12 @@ pub enum NoAnswer {
     Silence,
 }
 
-/// Told of upstreams that are lost or back.
+/// Told of upstreams that are lost, back, or in a loop with us.
 pub trait Notice {
     /// `member` is lost or back.
     fn changed(&self, member: &Member, change: Change);
+    /// `member` sends our questions back to us, or has ceased to.
+    fn looped(&self, member: &Member, looped: bool);
 }
 
 /// Asks.
@@ -69,11 +71,7 @@ pub async fn exchange(
             continue;
         }
         let member = &*group.members[at];
-        let by = if matches!(member.target, Target::Plain(_)) {
-            By::Datagram
-        } else {
-            By::Stream
-        };
+        let by = By::usual(&member.target);
         match transport.ask((at, member), ask, by, &reply_to) {
             Ok(ticket) => held.push(ticket),
             Err(_) => {
@@ -149,23 +147,16 @@ fn judge(event: Event, member: &Member, notice: &dyn Notice) -> Verdict {
                 Rcode::FORMERR | Rcode::NOTIMP
                     if !reply.edns && !member.plain_dns.swap(true, std::sync::atomic::Ordering::Relaxed) =>
                 {
-                    let by = if matches!(member.target, Target::Plain(_)) {
-                        By::Datagram
-                    } else {
-                        By::Stream
-                    };
-                    Verdict::Again(by, event.member)
+                    Verdict::Again(By::usual(&member.target), event.member)
                 }
                 _ => Verdict::Refusal(reply, event.member),
             }
         }
-        Err(Trouble::Mismatch(Mismatch::Truncated | Mismatch::Spelling)) => {
+        Err(Trouble::Mismatch(Mismatch::Truncated | Mismatch::Spelling)) if !event.by_stream => {
             answered(member);
             Verdict::Again(By::Stream, event.member)
         }
-        Err(Trouble::Guessing) => Verdict::Again(By::Stream, event.member),
-        Err(Trouble::Mismatch(Mismatch::Malformed | Mismatch::Foreign) | Trouble::Unreachable) => {
-            Verdict::Failure
-        }
+        Err(Trouble::Guessing) if !event.by_stream => Verdict::Again(By::Stream, event.member),
+        Err(_) => Verdict::Failure,
     }
 }

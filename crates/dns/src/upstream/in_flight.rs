@@ -8,10 +8,13 @@ use tokio::sync::oneshot;
 
 use crate::cache::Entry;
 
+/// Those who wait for the answer to one question.
+type Followers = Vec<oneshot::Sender<Arc<Entry>>>;
+
 /// All questions in flight, on all cores.
 #[derive(Default)]
 pub struct InFlight {
-    waiting: Mutex<HashMap<Box<[u8]>, Vec<oneshot::Sender<Arc<Entry>>>>>,
+    waiting: Mutex<HashMap<Box<[u8]>, Followers>>,
 }
 
 /// What becomes of a caller.

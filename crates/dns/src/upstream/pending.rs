@@ -13,6 +13,8 @@ use crate::wire::reply::{Asked, Mismatch, Reply};
 pub(super) struct Event {
     /// The number of the upstream in its group.
     pub(super) member: usize,
+    /// It went over a connection, where nothing is cut and nobody guesses.
+    pub(super) by_stream: bool,
     /// The answer, or why there is none.
     pub(super) outcome: Result<Reply, Trouble>,
     /// Since it was sent.
@@ -45,8 +47,10 @@ impl Waiting {
     fn resolve(self, outcome: Result<Reply, Trouble>) {
         let round_trip = self.sent.elapsed();
         // Nobody listens any more where another upstream was faster.
+        let by_stream = !self.asked.spelling;
         let _ = self.reply_to.send(Event {
             member: self.member,
+            by_stream,
             outcome,
             round_trip,
         });

@@ -107,14 +107,11 @@ impl Prober {
                 continue;
             };
             let (transport, probes) = (Rc::clone(&self.transport), Arc::clone(probes));
+            let notice = Rc::clone(notice);
             running.spawn_local(async move {
                 let looped = check_loop(&transport, &member, name, &probes).await;
                 if member.loops.swap(looped, Relaxed) != looped {
-                    let upstream = &member.label;
-                    match looped {
-                        true => tracing::warn!(%upstream, %zone, "this upstream sends our questions back to us; it is not asked any more"),
-                        false => tracing::info!(%upstream, %zone, "this upstream no longer sends our questions back to us"),
-                    }
+                    notice.looped(&member, looped);
                 }
             });
         }
@@ -165,11 +162,7 @@ fn question(name: Name, kind: u16) -> Ask {
 /// One question to one upstream; the time to any answer at all.
 async fn send(transport: &Transport, member: &Member, ask: &Ask) -> Option<Duration> {
     let (reply_to, mut replies) = unbounded_channel();
-    let by = if matches!(member.target, Target::Plain(_)) {
-        By::Datagram
-    } else {
-        By::Stream
-    };
+    let by = By::usual(&member.target);
     let _held = transport.ask((0, member), ask, by, &reply_to).ok()?;
     let event = timeout(PATIENCE, replies.recv()).await.ok()??;
     match event.outcome {

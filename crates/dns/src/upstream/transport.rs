@@ -43,6 +43,16 @@ pub(super) enum By {
     Stream,
 }
 
+impl By {
+    /// The way in which this target is asked first.
+    pub(super) fn usual(target: &Target) -> By {
+        match target {
+            Target::Plain(_) => By::Datagram,
+            Target::Tls(..) => By::Stream,
+        }
+    }
+}
+
 /// Keeps the question waiting for its answer, and the socket open that the answer comes to.
 pub(super) struct Held {
     _ticket: Ticket,
@@ -89,6 +99,7 @@ impl Transport {
                 name,
                 kind: ask.kind,
                 dnssec_ok: ask.dnssec_ok,
+                spelling: by == By::Datagram,
             },
             cap: ask.cap,
             member: index,

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
@@ -61,7 +62,8 @@ impl Socket {
 
     pub(super) fn send(&self, message: &[u8]) -> io::Result<()> {
         self.uses.set(self.uses.get() + 1);
-        self.socket.try_send(message).map(drop)
+        // Not by the event loop: it calls a new socket unwritable until it has come round once.
+        SockRef::from(&*self.socket).send(message).map(drop)
     }
 
     fn is_spent(&self, now: Instant) -> bool {

@@ -21,6 +21,8 @@ pub struct Asked {
     pub kind: u16,
     /// DNSSEC records were asked for.
     pub dnssec_ok: bool,
+    /// The answer must repeat the spelling; over a connection it need not, as nobody else can answer there.
+    pub spelling: bool,
 }
 
 /// Why a message is no answer to the question asked.
@@ -128,7 +130,7 @@ fn check(message: &[u8], asked: &Asked) -> Result<u16, Mismatch> {
     {
         return Err(Mismatch::Foreign);
     }
-    if *spelt != *asked.name {
+    if asked.spelling && *spelt != *asked.name {
         return Err(Mismatch::Spelling);
     }
     Ok(flags)

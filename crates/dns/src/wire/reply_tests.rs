@@ -11,6 +11,7 @@ fn asked(text: &str, kind: u16) -> Asked {
         name,
         kind,
         dnssec_ok: false,
+        spelling: true,
     }
 }
 
@@ -181,6 +182,13 @@ fn answers_to_other_questions_are_told_apart() {
         ..asked("www.example", kind::A)
     };
     assert_eq!(as_asked(&shouted), Some(Mismatch::Spelling));
+    assert_eq!(
+        as_asked(&Asked {
+            spelling: false,
+            ..shouted
+        }),
+        None
+    );
     let mut cut = wire.clone();
     cut[2] |= 2;
     assert_eq!(

@@ -1,0 +1,211 @@
+//! When upstreams are gone, far, encrypted, or only ask us in turn.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use oooi_dns::Options;
+use support::upstream::{Act, Upstream, address, serve_stream};
+use support::{data, start, start_with, until};
+
+const A_TYPE: RecordType = RecordType::A;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_answer_is_served_while_upstreams_are_gone() {
+    let alive = Arc::new(AtomicBool::new(true));
+    let says = Arc::clone(&alive);
+    let upstream = Upstream::start(move |question, _| match says.load(Ordering::SeqCst) {
+        true => Act::Reply(vec![address(question, 1, 1)]),
+        false => Act::Nothing,
+    })
+    .await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    assert_eq!(
+        data(&server.node("www.example.org.", A_TYPE).await),
+        ["192.0.2.1"]
+    );
+    alive.store(false, Ordering::SeqCst);
+    let mut stale = server.node("www.example.org.", A_TYPE).await;
+    let begun = Instant::now();
+    while stale.answers[0].ttl != 30 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "no old answer came");
+        stale = server.node("www.example.org.", A_TYPE).await;
+    }
+    assert_eq!(data(&stale), ["192.0.2.1"]);
+    until("the first task has given up", || {
+        server.metric("oooi_dns_in_flight") == 0.0
+    })
+    .await;
+    let begun = Instant::now();
+    server.node("www.example.org.", A_TYPE).await;
+    assert!(
+        begun.elapsed() < Duration::from_millis(500),
+        "it rests: nobody is asked for half a minute"
+    );
+    let never = server.node("never.example.org.", A_TYPE).await;
+    assert_eq!(never.metadata.response_code, ResponseCode::ServFail);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_answer_is_fetched_anew_before_it_ends() {
+    let upstream = Upstream::start(|question, _| Act::Reply(vec![address(question, 10, 1)])).await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    let begun = Instant::now();
+    while upstream.asked() < 2 {
+        let answer = server.node("hot.example.org.", A_TYPE).await;
+        assert!(answer.answers[0].ttl > 0);
+        assert!(
+            begun.elapsed() < Duration::from_secs(14),
+            "it was never fetched anew"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(server.metric("oooi_dns_prefetches_total"), 1.0);
+    assert_eq!(
+        server.metric("oooi_dns_cache_misses_total"),
+        1.0,
+        "no client ever waited again"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_asks_us_in_turn_is_found_and_left_out() {
+    // Without an internal service pods' questions are only forwarded: to ourselves, here.
+    let server = start(|spec| spec.network_config.internal_proxy_ip = None).await;
+    let own = server.pods.to_string();
+    server.reconfigure(|spec| {
+        spec.network_config.internal_proxy_ip = None;
+        spec.upstream_dns = vec![own];
+    });
+    until("the loop is found", || {
+        server.metric("oooi_dns_upstream_up") == 0.0 && has_upstream(&server)
+    })
+    .await;
+    let begun = Instant::now();
+    let answer = server.pod("www.example.org.", A_TYPE).await;
+    assert_eq!(answer.metadata.response_code, ResponseCode::Refused);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    server.stop().await;
+}
+
+fn has_upstream(server: &support::Running) -> bool {
+    server
+        .report
+        .latest()
+        .is_some_and(|state| state.counts.get("upstreams") == Some(&1))
+        && server
+            .report
+            .events()
+            .iter()
+            .any(|event| event.reason == "ForwardingLoop")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn system_means_the_resolvers_of_the_host_and_follows_them() {
+    let upstream = Upstream::start_at(
+        std::net::SocketAddr::new(support::own_address(53), 53),
+        |question, _| Act::Reply(vec![address(question, 0, 1)]),
+    )
+    .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("resolv.conf");
+    std::fs::write(&path, "search example\n").expect("a file");
+    let options = Options {
+        resolv_conf: path.clone(),
+        ..Options::default()
+    };
+    let server = start_with(options, |spec| spec.upstream_dns = vec!["system".into()]).await;
+    let none = server.node("www.example.org.", A_TYPE).await;
+    assert_eq!(
+        none.metadata.response_code,
+        ResponseCode::Refused,
+        "the host has no resolver"
+    );
+    std::fs::write(&path, format!("nameserver {}\n", upstream.address.ip())).expect("a file");
+    let begun = Instant::now();
+    while data(&server.node("www.example.org.", A_TYPE).await) != ["192.0.2.1"] {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "the new resolver is not used"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["dns.corp.example".into()]).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).expect("a key");
+    let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| {
+            builder
+                .with_no_client_auth()
+                .with_single_cert(vec![cert.der().clone()], key)
+        })
+        .expect("a TLS server");
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.3.53:0")
+        .await
+        .expect("a listener");
+    let at = listener.local_addr().expect("its address");
+    let serve = tokio::spawn(async move {
+        let rule: Arc<support::upstream::Rule> =
+            Arc::new(|question: &_, _| Act::Reply(vec![address(question, 0, 1)]));
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(serve_stream(stream, Arc::clone(&rule)));
+            }
+        }
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(cert.der().clone()).expect("an authority");
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let options = Options {
+        tls: Some(Arc::new(client)),
+        ..Options::default()
+    };
+    let server = start_with(options, |spec| {
+        spec.upstream_dns = vec![format!("tls://{at}#dns.corp.example")]
+    })
+    .await;
+    assert_eq!(
+        data(&server.node("www.example.org.", A_TYPE).await),
+        ["192.0.2.1"]
+    );
+    assert_eq!(
+        data(&server.node("ftp.example.org.", A_TYPE).await),
+        ["192.0.2.1"]
+    );
+    server.reconfigure(|spec| spec.upstream_dns = vec![format!("tls://{at}#other.example")]);
+    let begun = Instant::now();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let answer = server.node(&format!("x{number}.example.org."), A_TYPE).await;
+        if answer.metadata.response_code == ResponseCode::ServFail {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "a certificate for another name is trusted"
+        );
+    }
+    serve.abort();
+    server.stop().await;
+}
