@@ -17,6 +17,9 @@ pub enum Error {
     /// A program of a Debian package is missing.
     #[error("{0} is missing: run `testbed/packages node` as root")]
     MissingProgram(String),
+    /// The project's own image is not there.
+    #[error("{0} is not there: run `make image`")]
+    MissingImage(PathBuf),
     /// A directory that the machine hides from its processes holds the cache.
     #[error(
         "the cache {0} lies in a directory that the test machine replaces; set OOOI_CACHE to another place"

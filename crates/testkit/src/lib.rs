@@ -38,6 +38,6 @@ pub use node::Node;
 pub use parts::Parts;
 pub use process::spawn;
 pub use shared::SHARED;
-pub use state::{Live, live};
+pub use state::{Live, live, sweep};
 pub use tenant::Tenant;
 pub use wait::until;

@@ -36,7 +36,7 @@ impl State {
         let base = base()?;
         private_directory(&base)?;
         let _turn = turn(&base)?;
-        sweep(&base);
+        remove_abandoned(&base);
 
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("{kind}-{}-{count}", process::id()));
@@ -200,7 +200,17 @@ fn abandoned(path: &Path) -> bool {
     }
 }
 
-fn sweep(base: &Path) {
+/// Removes what testbeds left whose owners were killed. Every start does the same first.
+pub fn sweep() -> Result<(), Error> {
+    let base = base()?;
+    if base.is_dir() {
+        let _turn = turn(&base)?;
+        remove_abandoned(&base);
+    }
+    Ok(())
+}
+
+fn remove_abandoned(base: &Path) {
     for path in directories(base).iter().filter(|path| abandoned(path)) {
         remove(path);
     }

@@ -14,6 +14,10 @@ use oooi_testkit::{Cluster, until};
 
 mod runner;
 
+/// Held by tests that start a cluster of their own, after the shared one is up: two starts at once on
+/// two cores would measure each other.
+static STARTING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test]
 async fn the_api_server_serves_the_pinned_version() {
     let cluster = Cluster::shared().await.unwrap();
@@ -24,6 +28,8 @@ async fn the_api_server_serves_the_pinned_version() {
 
 #[tokio::test]
 async fn a_cluster_is_up_within_ten_seconds_and_leaves_nothing() {
+    Cluster::shared().await.unwrap();
+    let _alone = STARTING.lock().await;
     let began = Instant::now();
     let cluster = Cluster::start().await.unwrap();
     let took = began.elapsed();
@@ -124,6 +130,8 @@ async fn a_command_that_the_server_refuses_says_why() {
 
 #[tokio::test]
 async fn a_runner_killed_by_minus_nine_leaves_no_process() {
+    Cluster::shared().await.unwrap();
+    let _alone = STARTING.lock().await;
     let mut victim = Command::new(env!("CARGO_BIN_EXE_testbed"))
         .args(["run", "--", "sh", "-c", "echo $OOOI_TESTBED; exec sleep 600"])
         .env_remove(oooi_testkit::SHARED)

@@ -208,28 +208,27 @@ async fn a_claim_binds_a_volume_that_a_pod_without_root_can_write() {
     assert_eq!(user, "65532\n");
 }
 
-/// The capabilities of a process that was started from an image whose binary has `cap_net_raw=p`.
-async fn capabilities(namespace: &Namespace<'_>, name: &str, add: serde_json::Value) -> (u64, u64) {
-    let probe = json!({
+/// What a program of an image says when it runs to its end in a pod that drops all capabilities but these.
+async fn said(namespace: &Namespace<'_>, name: &str, image: &str, args: &[&str], add: &[&str]) -> String {
+    let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "restartPolicy": "Never",
             "containers": [{
                 "name": "main",
-                "image": "testbed.invalid/capability:test",
+                "image": image,
                 "imagePullPolicy": "Never",
-                "args": ["grep", "Cap", "/proc/self/status"],
+                "args": args,
                 "securityContext": {
                     "runAsNonRoot": true,
                     "readOnlyRootFilesystem": true,
-                    "allowPrivilegeEscalation": true,
                     "capabilities": {"drop": ["ALL"], "add": add},
                 },
             }],
         },
     });
-    namespace.apply(&probe.to_string()).await.unwrap();
+    namespace.apply(&pod.to_string()).await.unwrap();
     let ended = [
         "wait",
         "--for=jsonpath={.status.phase}=Succeeded",
@@ -239,7 +238,37 @@ async fn capabilities(namespace: &Namespace<'_>, name: &str, add: serde_json::Va
         .kubectl(&[&ended[..], &[&format!("pod/{name}")]].concat())
         .await
         .unwrap();
-    let lines = namespace.kubectl(&["logs", name]).await.unwrap();
+    namespace.kubectl(&["logs", name]).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_image_of_this_checkout_runs_without_root_and_capabilities() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("image").await.unwrap();
+    let image = node.import_own_image().unwrap();
+    let version = said(&namespace, "own", image, &["--version"], &[]).await;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+}
+
+#[tokio::test]
+async fn the_image_of_envoy_runs() {
+    let node = Node::shared().await.unwrap();
+    let namespace = node.namespace("envoy").await.unwrap();
+    let version = said(
+        &namespace,
+        "envoy",
+        "testbed.invalid/envoy:test",
+        &["--version"],
+        &[],
+    )
+    .await;
+    assert!(version.contains("1.40.0"), "{version}");
+}
+
+/// The permitted and the effective capabilities of a program of the image `capability`.
+async fn capabilities(namespace: &Namespace<'_>, name: &str, add: &[&str]) -> (u64, u64) {
+    let args = ["grep", "Cap", "/proc/self/status"];
+    let lines = said(namespace, name, "testbed.invalid/capability:test", &args, add).await;
     let read = |key: &str| {
         let line = lines.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
@@ -275,13 +304,13 @@ async fn an_image_keeps_a_capability_that_only_a_pod_with_it_can_raise() {
     node.import_image(&archive).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 
-    let with = capabilities(&namespace, "with", json!(["NET_RAW"])).await;
+    let with = capabilities(&namespace, "with", &["NET_RAW"]).await;
     assert_eq!(
         with,
         (NET_RAW, 0),
         "permitted, and not effective until the process raises it"
     );
-    let without = capabilities(&namespace, "without", json!([])).await;
+    let without = capabilities(&namespace, "without", &[]).await;
     assert_eq!(
         without,
         (0, 0),

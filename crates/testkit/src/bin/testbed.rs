@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use oooi_testkit::{Cluster, Live, Node, SHARED, live, spawn, until};
+use oooi_testkit::{Cluster, Live, Node, SHARED, live, spawn, sweep, until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,7 +28,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Starts a testbed, runs a command with it, ends it
+    /// Starts a testbed, runs a command with it, ends it (for a shell of your own use `up`)
     Run {
         #[command(flatten)]
         size: Size,
@@ -163,7 +163,6 @@ async fn up(size: Size) -> Result<ExitCode> {
     std::fs::remove_file(&log).with_context(|| format!("cannot remove {}", log.display()))?;
     match started? {
         Ok(live) => {
-            std::fs::write(live.path.join(HELD), "")?;
             show(&live);
             Ok(ExitCode::SUCCESS)
         }
@@ -186,7 +185,8 @@ async fn hold(size: Size) -> Result<ExitCode> {
     let mut ending = Ending::new()?;
     tokio::select! {
         testbed = Testbed::start(size) => {
-            let _testbed = testbed?;
+            let testbed = testbed?;
+            std::fs::write(testbed.state().join(HELD), "")?;
             ending.wanted().await;
         }
         () = ending.wanted() => {}
@@ -194,7 +194,9 @@ async fn hold(size: Size) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Ends what `up` left, and removes what a killed testbed left.
 async fn down() -> Result<ExitCode> {
+    sweep()?;
     let held = held()?;
     if held.is_empty() {
         println!("no testbed is up");

@@ -158,6 +158,15 @@ impl Node {
         )
     }
 
+    /// Imports the image of this checkout (`make image`) and gives the reference for pods.
+    pub fn import_own_image(&self) -> Result<&'static str, Error> {
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/oooi-amd64.tar");
+        if !archive.exists() {
+            return Err(Error::MissingImage(archive));
+        }
+        self.import_image(&archive).map(|_| "localhost/oooi:dev")
+    }
+
     /// A tenant on the VLAN: a network namespace with nothing but an interface `eth0` on the bridge.
     pub async fn tenant(&self, name: &str) -> Result<Tenant, Error> {
         Tenant::start(self.state(), self.place, name).await
