@@ -12,15 +12,23 @@
 #![cfg_attr(test, allow(clippy::indexing_slicing))]
 
 pub mod config;
+pub mod control;
+pub mod frame;
 pub mod lease;
 pub mod leases;
+pub mod ledger;
 pub mod mac;
 pub mod machines;
 pub mod message;
+pub mod metrics;
 pub mod options;
+pub mod probe;
 pub mod reply;
 pub mod respond;
+pub mod server;
+pub mod socket;
 pub mod split;
+pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod time;

@@ -4,7 +4,7 @@
 //! its hardware address alone: images that were cloned often share a client identifier, and a node must not get
 //! the address of its clone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct Machine {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machines {
     by_mac: HashMap<Mac, Machine>,
+    /// DHCP servers of other hosted clusters on the same network, which are no strangers.
+    pub servers: BTreeSet<Ipv4Addr>,
     /// Whether the index is whole. Until it is, a machine that is missing from it is not gone.
     pub complete: bool,
 }
@@ -32,6 +34,7 @@ impl Machines {
     pub fn complete(machines: impl IntoIterator<Item = (Mac, Machine)>) -> Self {
         Machines {
             by_mac: machines.into_iter().collect(),
+            servers: BTreeSet::new(),
             complete: true,
         }
     }

@@ -71,7 +71,7 @@ fn a_client_that_names_no_options_gets_all() {
                 option(43, "0x0102"),
                 option(66, "192.168.100.5"),
                 option(67, "boot.efi"),
-            ]
+            ];
         },
         &ack(),
         &Packet::new(MessageType::Request, MAC).build(),

@@ -8,5 +8,6 @@
     reason = "tests"
 )]
 
+pub mod battery;
 pub mod fixture;
 pub mod packet;

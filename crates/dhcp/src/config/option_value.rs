@@ -85,8 +85,8 @@ fn encode(number: u8, text: &str, format: Option<OptionFormat>) -> Result<Vec<u8
     match (format, kind(number)) {
         (Some(OptionFormat::Hex), _) => hex(text.strip_prefix("0x").unwrap_or(text)),
         (Some(OptionFormat::Addresses), _) => addresses(text),
+        (None, _) if text.starts_with("0x") => hex(text.trim_start_matches("0x")),
         (Some(OptionFormat::Text), Kind::Any) | (_, Kind::Text) => Ok(text.as_bytes().to_vec()),
-        (None, _) if text.starts_with("0x") => hex(&text[2..]),
         (_, Kind::Address | Kind::Addresses) => addresses(text),
         (_, Kind::U8) => number_in::<u8>(text).map(|value| vec![value]),
         (_, Kind::U16) => number_in::<u16>(text).map(|value| value.to_be_bytes().to_vec()),

@@ -187,7 +187,7 @@ fn a_form_that_contradicts_the_option_is_refused() {
                 code,
                 value: value.into(),
                 format,
-            }]
+            }];
         });
         Config::from_spec(&spec, &[]).map(|config| config.options.get(code as u8).unwrap().to_vec())
     };

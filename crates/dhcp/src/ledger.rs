@@ -1,0 +1,95 @@
+//! Leases for people: what `oooi leases` shows and does on a state directory, with or without a running server.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use crate::control;
+use crate::lease::Lease;
+use crate::store::StoreError;
+use crate::store::journal::{Journal, Unusable};
+use crate::time::Timestamp;
+
+/// Why the leases of a directory cannot be shown or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The journal.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The running server.
+    #[error("the running server does not answer on {path}: {source}")]
+    Server {
+        /// Its socket.
+        path: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+}
+
+/// Every lease, by address. A running server is not disturbed.
+pub fn list(directory: &Path) -> Result<Vec<Lease>, LedgerError> {
+    let mut leases = Journal::read(directory)?;
+    leases.sort_by_key(|lease| lease.address);
+    Ok(leases)
+}
+
+/// Frees an address: through the running server, or in the journal if none runs. False if nobody had it.
+pub fn release(directory: &Path, address: Ipv4Addr, now: Timestamp) -> Result<bool, LedgerError> {
+    let mut journal = match Journal::open(directory) {
+        Err(StoreError::Journal(Unusable::Locked { .. })) => {
+            let path = directory.join(control::FILE).display().to_string();
+            return control::release(directory, address)
+                .map_err(|source| LedgerError::Server { path, source });
+        }
+        opened => opened?,
+    };
+    let leases = Journal::read(directory)?;
+    match leases
+        .iter()
+        .find(|lease| lease.address == address && lease.is_live(now))
+    {
+        None => Ok(false),
+        Some(lease) => {
+            journal.append(&[lease.released(now.max(lease.since))])?;
+            Ok(true)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::State;
+    use crate::testing::battery::lease;
+    use std::time::Duration;
+
+    #[test]
+    fn a_lease_is_listed_and_released_without_a_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let stored = lease(9, 1, State::Bound);
+        Journal::open(directory.path())
+            .unwrap()
+            .append(&[lease(10, 2, State::Bound), stored.clone()])
+            .unwrap();
+        assert_eq!(list(directory.path()).unwrap().first(), Some(&stored));
+        let now = stored.since.after(Duration::from_secs(5));
+        assert!(release(directory.path(), stored.address, now).unwrap());
+        assert!(!release(directory.path(), stored.address, now).unwrap());
+        assert_eq!(list(directory.path()).unwrap()[0].state, State::Released);
+    }
+
+    #[tokio::test]
+    async fn a_running_server_is_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let _journal = Journal::open(directory.path()).unwrap();
+        let mut commands = control::listen(directory.path()).unwrap();
+        let path = directory.path().to_owned();
+        let address = Ipv4Addr::new(10, 0, 0, 9);
+        let asked = tokio::task::spawn_blocking(move || release(&path, address, Timestamp(0)));
+        let Some(control::Command::Release(asked_for, answer)) = commands.recv().await else {
+            panic!("no command")
+        };
+        assert_eq!(asked_for, address);
+        answer.send(true).unwrap();
+        assert!(asked.await.unwrap().unwrap());
+    }
+}

@@ -1,0 +1,192 @@
+//! What the server counts.
+//!
+//! Counters that packets touch are looked up once, here, so that counting one costs an atomic addition.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::message::{Malformed, MessageType};
+use crate::respond::Silence;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Every metric of one server.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    received: HashMap<MessageType, Counter>,
+    sent: HashMap<MessageType, Counter>,
+    ignored: HashMap<Silence, Counter>,
+    malformed: Family<ReasonLabel, Counter>,
+    pub(crate) latency: Histogram,
+    pub(crate) store_latency: Histogram,
+    pub(crate) store_failures: Counter,
+    pub(crate) store_available: Gauge,
+    pub(crate) send_failures: Counter,
+    pub(crate) conflicts: Counter,
+    pub(crate) rogue_answers: Counter,
+    pub(crate) rogue_servers: Gauge,
+    pub(crate) pool_size: Gauge,
+    pub(crate) active: Gauge,
+    pub(crate) quarantined: Gauge,
+    pub(crate) offers: Gauge,
+    pub(crate) config_applied: Gauge<f64, AtomicU64>,
+}
+
+impl Metrics {
+    /// Makes the metrics and makes them visible in a registry, whose prefix is `oooi`.
+    ///
+    /// Names begin with `dhcp_`; a registry without that prefix is given it here.
+    pub fn register(registry: &mut Registry) -> Self {
+        let registry = registry.sub_registry_with_prefix("oooi_dhcp");
+        let received = Family::<TypeLabel, Counter>::default();
+        let sent = Family::<TypeLabel, Counter>::default();
+        let ignored = Family::<ReasonLabel, Counter>::default();
+        let of_type = |family: &Family<TypeLabel, Counter>, kinds: &[MessageType]| {
+            let counter = |kind: &MessageType| {
+                (
+                    *kind,
+                    family.get_or_create_owned(&TypeLabel { r#type: kind.label() }),
+                )
+            };
+            kinds.iter().map(counter).collect()
+        };
+        use MessageType::{Ack, Decline, Discover, Inform, Nak, Offer, Release, Request};
+        let metrics = Metrics {
+            received: of_type(&received, &[Discover, Request, Decline, Release, Inform]),
+            sent: of_type(&sent, &[Offer, Ack, Nak]),
+            ignored: Silence::ALL
+                .iter()
+                .map(|silence| {
+                    (
+                        *silence,
+                        ignored.get_or_create_owned(&ReasonLabel {
+                            reason: silence.label(),
+                        }),
+                    )
+                })
+                .collect(),
+            malformed: Family::default(),
+            latency: Histogram::new(exponential_buckets(0.000_05, 2.0, 14)),
+            store_latency: Histogram::new(exponential_buckets(0.000_05, 2.0, 14)),
+            store_failures: Counter::default(),
+            store_available: Gauge::default(),
+            send_failures: Counter::default(),
+            conflicts: Counter::default(),
+            rogue_answers: Counter::default(),
+            rogue_servers: Gauge::default(),
+            pool_size: Gauge::default(),
+            active: Gauge::default(),
+            quarantined: Gauge::default(),
+            offers: Gauge::default(),
+            config_applied: Gauge::default(),
+        };
+        let m = metrics.clone();
+        registry.register("messages_received", "Messages of clients, by type", received);
+        registry.register("messages_sent", "Answers, by type", sent);
+        registry.register(
+            "messages_ignored",
+            "Messages that got no answer, by reason",
+            ignored,
+        );
+        registry.register(
+            "messages_malformed",
+            "Packets that are no messages, by reason",
+            m.malformed,
+        );
+        registry.register(
+            "answer_seconds",
+            "Time from receiving a message until its answer left",
+            m.latency,
+        );
+        registry.register(
+            "store_commit_seconds",
+            "Time to make a batch of leases durable",
+            m.store_latency,
+        );
+        registry.register(
+            "store_failures",
+            "Batches that could not be stored and got no answer",
+            m.store_failures,
+        );
+        registry.register(
+            "store_available",
+            "1 while leases can be stored",
+            m.store_available,
+        );
+        registry.register(
+            "send_failures",
+            "Answers that the network did not take",
+            m.send_failures,
+        );
+        registry.register(
+            "conflicts",
+            "Addresses of the pool that a stranger was found to use",
+            m.conflicts,
+        );
+        registry.register(
+            "rogue_answers",
+            "Signs of DHCP servers that are not ours",
+            m.rogue_answers,
+        );
+        registry.register(
+            "rogue_servers",
+            "DHCP servers that are not ours, seen lately",
+            m.rogue_servers,
+        );
+        registry.register("pool_addresses", "Addresses that can be leased", m.pool_size);
+        registry.register("leases_active", "Leases that have not expired", m.active);
+        registry.register(
+            "leases_quarantined",
+            "Addresses that nobody gets because a stranger uses them",
+            m.quarantined,
+        );
+        registry.register("offers", "Offers that are remembered", m.offers);
+        registry.register(
+            "config_applied_timestamp_seconds",
+            "When the configuration last changed",
+            m.config_applied,
+        );
+        metrics
+    }
+
+    pub(crate) fn received(&self, kind: MessageType) {
+        if let Some(counter) = self.received.get(&kind) {
+            counter.inc();
+        }
+    }
+
+    pub(crate) fn sent(&self, kind: MessageType) {
+        if let Some(counter) = self.sent.get(&kind) {
+            counter.inc();
+        }
+    }
+
+    pub(crate) fn ignored(&self, silence: Silence) {
+        if let Some(counter) = self.ignored.get(&silence) {
+            counter.inc();
+        }
+    }
+
+    pub(crate) fn malformed(&self, reason: Malformed) {
+        self.malformed
+            .get_or_create(&ReasonLabel {
+                reason: reason.label(),
+            })
+            .inc();
+    }
+}

@@ -1,0 +1,480 @@
+//! The state of a running server, and what each event does to it. Nothing here waits.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oooi_api::report::{Event, Report};
+use tracing::{debug, error, info, warn};
+
+use super::Batch;
+use super::rogues::Rogues;
+use super::standing::Standing;
+use crate::config::Config;
+use crate::control::Command;
+use crate::frame::{self, Heard};
+use crate::lease::{Lease, State};
+use crate::leases::Leases;
+use crate::mac::Mac;
+use crate::machines::Machines;
+use crate::message::{Message, MessageType};
+use crate::metrics::Metrics;
+use crate::probe::{Probes, Waiting};
+use crate::reply::Reply;
+use crate::respond::{self, Action, Arrival, OFFER_TIME, Silence, View, respond};
+use crate::socket::{Inbox, Outbox, Socket};
+use crate::store::{Exception, Fate, StoreError, Update};
+use crate::time::{Clock, Timestamp};
+
+pub(super) struct Desk<'s> {
+    socket: &'s Socket,
+    config: Arc<Config>,
+    machines: Arc<Machines>,
+    leases: Leases,
+    clock: Clock,
+    metrics: Metrics,
+    report: Arc<dyn Report>,
+    probes: Probes,
+    rogues: Rogues,
+    standing: Standing,
+    /// Leases for the next commit.
+    pending: Batch,
+    /// What leaves at once.
+    outbox: Outbox,
+    message: Vec<u8>,
+    /// The shared store is away: only clients that have a lease are served.
+    away: bool,
+}
+
+impl<'s> Desk<'s> {
+    pub(super) fn new(
+        socket: &'s Socket,
+        config: Arc<Config>,
+        machines: Arc<Machines>,
+        stored: Vec<Lease>,
+        report: Arc<dyn Report>,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> Self {
+        metrics.store_available.set(1);
+        metrics.config_applied.set(clock.now().0 as f64 / 1000.0);
+        Desk {
+            socket,
+            leases: Leases::new(&config, stored, clock.now()),
+            config,
+            machines,
+            clock,
+            metrics,
+            report,
+            probes: Probes::default(),
+            rogues: Rogues::default(),
+            standing: Standing::default(),
+            pending: Batch::default(),
+            outbox: Outbox::default(),
+            message: Vec::with_capacity(1500),
+            away: false,
+        }
+    }
+
+    pub(super) fn requests(&mut self, inbox: &Inbox) {
+        let (now, received) = (self.clock.now(), Instant::now());
+        for (packet, arrival) in inbox.packets() {
+            match packet.and_then(|packet| Message::parse(packet).map(|message| (packet, message))) {
+                Ok((packet, message)) => {
+                    self.metrics.received(message.kind);
+                    self.handle(packet, &message, arrival, now);
+                }
+                Err(reason) => {
+                    self.metrics.malformed(reason);
+                    debug!(%reason, label = reason.label(), "ignored a packet");
+                }
+            }
+        }
+        if self.has_pending() {
+            self.pending.since.get_or_insert(received);
+        }
+        let answers = self.outbox.len();
+        if answers > 0 {
+            self.flush();
+            let taken = received.elapsed().as_secs_f64();
+            (0..answers).for_each(|_| self.metrics.latency.observe(taken));
+        }
+    }
+
+    fn handle(&mut self, packet: &[u8], message: &Message<'_>, arrival: Arrival, now: Timestamp) {
+        let view = View {
+            config: &self.config,
+            leases: &self.leases,
+            machines: &self.machines,
+            now,
+        };
+        let action = respond(view, message, arrival);
+        match action {
+            Action::Ignore(silence) => self.ignore(message, silence),
+            Action::Offer { hold: Some(_), .. } | Action::Probe { .. } if self.away => {
+                self.ignore(message, Silence::NotStored);
+            }
+            Action::Probe { hold } => {
+                let waiting = Waiting {
+                    packet: packet.to_vec(),
+                    arrival,
+                };
+                if self.probes.start(hold.address, waiting, now) {
+                    debug!(mac = %message.mac, address = %hold.address, xid = %Xid(message.xid), "probing by ARP");
+                    self.socket.probe(&mut self.outbox, hold.address);
+                    self.leases.put(hold);
+                } else {
+                    self.ignore(message, Silence::ProbeUnderWay);
+                }
+            }
+            Action::Offer { hold, reply } => {
+                if let Some(hold) = hold {
+                    self.leases.put(hold);
+                }
+                self.answer(message, &reply);
+            }
+            Action::Confirm { reply } | Action::Refuse { reply } => self.answer(message, &reply),
+            Action::Grant { lease, reply } => {
+                self.claim(&lease, now);
+                self.encode(message, &reply);
+                self.pending.answer_of.push(Some(self.pending.answers.len()));
+                self.socket.answer(
+                    &mut self.pending.answers,
+                    self.config.server,
+                    reply.to,
+                    &self.message,
+                );
+                self.pending.leases.push(lease);
+            }
+            Action::Release { lease } => {
+                info!(mac = %message.mac, address = %lease.address, xid = %Xid(message.xid), "released");
+                self.store(lease);
+            }
+            Action::Quarantine { lease } => {
+                self.conflict(lease.address, "a client declined it");
+                self.store(lease);
+            }
+        }
+    }
+
+    fn ignore(&mut self, message: &Message<'_>, silence: Silence) {
+        let asked = message.requested.unwrap_or(message.ciaddr);
+        debug!(
+            kind = message.kind.label(), mac = %message.mac, address = %asked, xid = %Xid(message.xid),
+            reason = silence.label(), "no answer"
+        );
+        self.metrics.ignored(silence);
+        match silence {
+            Silence::NoFreeAddress => {
+                self.standing
+                    .pool_is_full(&self.config, &*self.report, self.clock.now());
+            }
+            Silence::OtherServer => {
+                if let Some(server) = message.server {
+                    self.stranger(server, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Holds the address of a lease that is not stored yet, unless it is its client's already.
+    fn claim(&mut self, lease: &Lease, now: Timestamp) {
+        let held = self
+            .leases
+            .get(lease.address)
+            .is_some_and(|record| record.is_live(now) && record.mac == lease.mac && record.id == lease.id);
+        if !held {
+            self.leases.put(Lease {
+                state: State::Offered,
+                expires: now.after(OFFER_TIME),
+                ..lease.clone()
+            });
+        }
+    }
+
+    /// Queues a lease that no answer waits for.
+    fn store(&mut self, lease: Lease) {
+        self.pending.leases.push(lease);
+        self.pending.answer_of.push(None);
+    }
+
+    fn answer(&mut self, message: &Message<'_>, reply: &Reply) {
+        self.encode(message, reply);
+        self.socket
+            .answer(&mut self.outbox, self.config.server, reply.to, &self.message);
+    }
+
+    fn encode(&mut self, message: &Message<'_>, reply: &Reply) {
+        let left_out = reply.encode(&self.config, message, &mut self.message);
+        self.metrics.sent(reply.kind);
+        let (mac, address, xid) = (message.mac, reply.yiaddr, Xid(message.xid));
+        match reply.kind {
+            MessageType::Nak => {
+                let asked = message.requested.unwrap_or(message.ciaddr);
+                info!(%mac, address = %asked, %xid, reason = reply.message, "refused");
+            }
+            kind => debug!(kind = kind.label(), %mac, %address, %xid, to = ?reply.to, "answered"),
+        }
+        if !left_out.is_empty() {
+            debug!(%mac, %xid, options = ?left_out, "options left out: the client takes no longer message");
+        }
+    }
+
+    pub(super) fn frames(&mut self, inbox: &Inbox) {
+        for (packet, _) in inbox.packets() {
+            match packet.ok().and_then(frame::hear) {
+                Some(Heard::Has(address, mac)) => self.taken_by(address, mac),
+                Some(Heard::Serves(server, mac)) => self.stranger(server, Some(mac)),
+                None => {}
+            }
+        }
+    }
+
+    /// A station answered an ARP probe.
+    fn taken_by(&mut self, address: Ipv4Addr, mac: Mac) {
+        let Some(waiting) = self.probes.answered(address) else {
+            return;
+        };
+        let now = self.clock.now();
+        self.conflict(address, &format!("{mac} answers for it"));
+        let quarantine = respond::conflict(address, mac, &self.config, now);
+        // At once in memory, so that the message that waited leads to another address.
+        self.leases.put(quarantine.clone());
+        self.store(quarantine);
+        self.decide_again(&waiting, now);
+    }
+
+    fn conflict(&mut self, address: Ipv4Addr, why: &str) {
+        self.metrics.conflicts.inc();
+        warn!(%address, why, "quarantined an address of the pool");
+        self.report.event(Event::warning(
+            "AddressConflict",
+            format!("{address} is used by a station that has no lease for it ({why}): give that station another address or exclude this one"),
+        ));
+    }
+
+    fn decide_again(&mut self, waiting: &Waiting, now: Timestamp) {
+        if let Ok(message) = Message::parse(&waiting.packet) {
+            self.handle(&waiting.packet, &message, waiting.arrival, now);
+        }
+    }
+
+    fn stranger(&mut self, server: Ipv4Addr, mac: Option<Mac>) {
+        if self.config.replicas.contains(&server) || self.machines.servers.contains(&server) {
+            return;
+        }
+        self.metrics.rogue_answers.inc();
+        if self.rogues.seen(server, self.clock.now()) {
+            let by = mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
+            warn!(%server, mac = mac.map(tracing::field::display), "another DHCP server answers on this network");
+            self.report.event(Event::warning(
+                "RogueServer",
+                format!("the DHCP server {server}{by} answers on this network and is not ours: turn it off, or set unknownClients to Ignore if it is meant to be there"),
+            ));
+        }
+    }
+
+    /// How long until something is due by time alone.
+    pub(super) fn next_wake(&self) -> Option<Duration> {
+        let due = [self.probes.next(), self.standing.next(), self.rogues.next()]
+            .into_iter()
+            .flatten()
+            .min()?;
+        Some(due.since(self.clock.now()).max(Duration::from_millis(1)))
+    }
+
+    /// Handles what is due.
+    pub(super) fn tick(&mut self) {
+        let now = self.clock.now();
+        while let Some((address, waiting)) = self.probes.unanswered(now) {
+            if let Some(lease) = self
+                .leases
+                .get(address)
+                .filter(|lease| lease.state == State::Probing)
+            {
+                self.leases.put(Lease {
+                    state: State::Offered,
+                    ..lease.clone()
+                });
+            }
+            self.decide_again(&waiting, now);
+        }
+        self.rogues.forget_old(now);
+    }
+
+    pub(super) fn configure(&mut self, config: Arc<Config>) {
+        let now = self.clock.now();
+        info!(server = %config.server(), pool = config.pool_size(), "the configuration changed");
+        self.config = config;
+        self.leases.adopt(&self.config, now);
+        self.metrics.config_applied.set(now.0 as f64 / 1000.0);
+        self.standing.changed(now);
+    }
+
+    /// A machine that is gone frees its lease.
+    pub(super) fn learn(&mut self, machines: Arc<Machines>) {
+        let now = self.clock.now();
+        let gone: Vec<Mac> = self.machines.gone_in(&machines).collect();
+        for mac in gone {
+            let leases: Vec<Lease> = self
+                .leases
+                .of_mac(mac)
+                .filter(|lease| lease.is_active(now))
+                .cloned()
+                .collect();
+            for lease in leases {
+                info!(%mac, address = %lease.address, "freed: the machine is gone");
+                self.store(lease.released(now));
+            }
+        }
+        self.machines = machines;
+    }
+
+    pub(super) fn obey(&mut self, command: Command) {
+        let now = self.clock.now();
+        match command {
+            Command::Release(address, answer) => {
+                let lease = self
+                    .leases
+                    .get(address)
+                    .filter(|lease| lease.state != State::Released && lease.is_live(now));
+                let released = lease.map(|lease| lease.released(now));
+                // Whoever asked may be gone already.
+                let _ = answer.send(released.is_some());
+                if let Some(released) = released {
+                    info!(%address, mac = %released.mac, "released by hand");
+                    self.store(released);
+                }
+            }
+        }
+    }
+
+    pub(super) fn update(&mut self, update: Update) {
+        let now = self.clock.now();
+        match update {
+            Update::Put(lease) => self.leases.put(lease),
+            Update::Forget(address) => self.leases.forget(address),
+            Update::Away => {
+                error!("the lease store is away: leases are renewed, new clients get no address");
+                self.away = true;
+                self.metrics.store_available.set(0);
+            }
+            Update::Back => {
+                info!("the lease store is back");
+                self.away = false;
+                self.metrics.store_available.set(1);
+                self.leases.hold_expired_until(now.after(self.config.lease_time));
+            }
+        }
+        self.standing.changed(now);
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.leases.is_empty()
+    }
+
+    pub(super) fn take_batch(&mut self, batch: &mut Batch) {
+        std::mem::swap(batch, &mut self.pending);
+    }
+
+    /// The batch was stored, or was not: answers leave, or do not.
+    pub(super) fn committed(
+        &mut self,
+        batch: &mut Batch,
+        outcome: Result<Vec<Exception>, StoreError>,
+        taken: Duration,
+    ) {
+        let now = self.clock.now();
+        self.metrics.store_latency.observe(taken.as_secs_f64());
+        match outcome {
+            Ok(exceptions) => {
+                if self.standing.store_works(&*self.report, now) {
+                    self.metrics.store_available.set(1);
+                }
+                let mut refused = exceptions.into_iter().peekable();
+                for (index, lease) in batch.leases.drain(..).enumerate() {
+                    match refused
+                        .next_if(|exception| exception.index == index)
+                        .map(|exception| exception.fate)
+                    {
+                        None | Some(Fate::Deferred) => self.leases.put(lease),
+                        Some(fate) => {
+                            self.metrics.ignored(Silence::NotStored);
+                            if let Some(answer) = batch.answer_of.get(index).copied().flatten() {
+                                batch.answers.drop_packet(answer);
+                            }
+                            let reason = if let Fate::Taken(_) = &fate {
+                                "taken"
+                            } else {
+                                "not_stored"
+                            };
+                            info!(mac = %lease.mac, address = %lease.address, reason, "no answer");
+                            if let Fate::Taken(other) = fate {
+                                self.leases.put(other);
+                            }
+                        }
+                    }
+                }
+                let failed = self.socket.send(&mut batch.answers);
+                self.metrics.send_failures.inc_by(failed as u64);
+                if let Some(since) = batch.since.take() {
+                    let taken = since.elapsed().as_secs_f64();
+                    batch
+                        .answer_of
+                        .iter()
+                        .flatten()
+                        .for_each(|_| self.metrics.latency.observe(taken));
+                }
+                self.standing.changed(now);
+            }
+            Err(error) => {
+                self.metrics.store_failures.inc();
+                self.metrics.store_available.set(0);
+                batch
+                    .answer_of
+                    .iter()
+                    .flatten()
+                    .for_each(|_| self.metrics.ignored(Silence::NotStored));
+                self.standing
+                    .store_fails(&error, batch.leases.len(), &*self.report, now);
+                batch.leases.clear();
+                batch.answers.clear();
+                batch.since = None;
+            }
+        }
+        batch.answer_of.clear();
+    }
+
+    /// Sends what leaves at once.
+    pub(super) fn flush(&mut self) {
+        if !self.outbox.is_empty() {
+            let failed = self.socket.send(&mut self.outbox);
+            self.metrics.send_failures.inc_by(failed as u64);
+        }
+    }
+
+    /// Says how the server is, when something changed and it was not said lately.
+    pub(super) fn announce(&mut self, ending: bool) {
+        let now = self.clock.now();
+        if self.standing.is_due(now) || ending {
+            self.standing.announce(
+                &self.config,
+                &self.leases,
+                self.rogues.count(),
+                &self.metrics,
+                &*self.report,
+                now,
+            );
+        }
+    }
+}
+
+/// A transaction as people write it.
+struct Xid([u8; 4]);
+
+impl std::fmt::Display for Xid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", u32::from_be_bytes(self.0))
+    }
+}

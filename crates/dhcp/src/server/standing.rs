@@ -1,0 +1,140 @@
+//! How the server is, and when it says so.
+//!
+//! States are announced at most once a second; events when something begins or ends, not for every packet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use oooi_api::report::{Event, Report, ServerReport};
+use tracing::{error, info, warn};
+
+use crate::config::Config;
+use crate::leases::Leases;
+use crate::metrics::Metrics;
+use crate::store::StoreError;
+use crate::time::Timestamp;
+
+/// The least time between two announcements.
+const EVERY: Duration = Duration::from_secs(1);
+/// A full pool is said again after this time.
+const FULL_AGAIN: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    announced: Option<Timestamp>,
+    changed: Option<Timestamp>,
+    store_failing: bool,
+    /// When a client last found the pool full.
+    full: Option<Timestamp>,
+}
+
+impl Standing {
+    /// Something that the announcement speaks of may have changed.
+    pub(super) fn changed(&mut self, now: Timestamp) {
+        self.changed = Some(now);
+    }
+
+    /// When the next announcement is due.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let changed = self.changed?;
+        Some(self.announced.map_or(changed, |announced| announced.after(EVERY)))
+    }
+
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.announced.is_none() || self.next().is_some_and(|next| next <= now)
+    }
+
+    pub(super) fn pool_is_full(&mut self, config: &Config, report: &dyn Report, now: Timestamp) {
+        if self.full.is_none_or(|full| full.after(FULL_AGAIN) <= now) {
+            let range = config.pool.range();
+            warn!(
+                pool = config.pool_size(),
+                "a client got no address: the pool is full"
+            );
+            report.event(Event::warning(
+                "PoolExhausted",
+                format!(
+                    "all {} addresses from {} to {} are leased and a client got none: widen the range or shorten leaseTime",
+                    config.pool_size(), range.first(), range.last()
+                ),
+            ));
+            self.full = Some(now);
+            self.changed(now);
+        }
+    }
+
+    /// A batch was stored. True if that is news.
+    pub(super) fn store_works(&mut self, report: &dyn Report, now: Timestamp) -> bool {
+        let news = std::mem::replace(&mut self.store_failing, false);
+        if news {
+            info!("leases can be stored again");
+            report.event(Event::normal("LeaseStoreRecovered", "leases can be stored again"));
+            self.changed(now);
+        }
+        news
+    }
+
+    /// A batch was not stored.
+    pub(super) fn store_fails(
+        &mut self,
+        cause: &StoreError,
+        leases: usize,
+        report: &dyn Report,
+        now: Timestamp,
+    ) {
+        if !std::mem::replace(&mut self.store_failing, true) {
+            error!(error = %cause, leases, "leases cannot be stored: clients get no ACK until they can");
+            report.event(Event::warning(
+                "LeaseStoreFailed",
+                format!("clients get no addresses: {cause}"),
+            ));
+            self.changed(now);
+        }
+    }
+
+    /// Says how the server is.
+    pub(super) fn announce(
+        &mut self,
+        config: &Config,
+        leases: &Leases,
+        rogues: usize,
+        metrics: &Metrics,
+        report: &dyn Report,
+        now: Timestamp,
+    ) {
+        let active = leases.iter().filter(|lease| lease.is_active(now)).count();
+        let quarantined = leases.iter().filter(|lease| lease.is_quarantined(now)).count();
+        if leases.free(config, now).is_some() {
+            self.full = None;
+        }
+        let count = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        let pool = i64::try_from(config.pool_size()).unwrap_or(i64::MAX);
+        metrics.active.set(count(active));
+        metrics.quarantined.set(count(quarantined));
+        metrics.offers.set(count(leases.offers()));
+        metrics.pool_size.set(pool);
+        metrics.rogue_servers.set(count(rogues));
+        let mut counts = BTreeMap::from([
+            ("activeLeases".to_owned(), count(active)),
+            ("totalLeases".to_owned(), pool),
+            ("quarantined".to_owned(), count(quarantined)),
+            ("rogueServers".to_owned(), count(rogues)),
+            ("poolExhausted".to_owned(), i64::from(self.full.is_some())),
+            ("storeFailing".to_owned(), i64::from(self.store_failing)),
+        ]);
+        if let Some(changed) = self.changed {
+            counts.insert(
+                "lastLeaseChange".to_owned(),
+                i64::try_from(changed.0 / 1000).unwrap_or(0),
+            );
+        }
+        report.state(ServerReport {
+            accepted: true,
+            addresses: vec![config.server.to_string()],
+            counts,
+            ..ServerReport::default()
+        });
+        self.announced = Some(now);
+        self.changed = None;
+    }
+}

@@ -1,0 +1,371 @@
+//! The store of a single server: a file that only grows, and is written anew when most of it is old.
+//!
+//! Each batch is one frame, written and synchronised before any of its ACKs leaves. Only the last frame can be
+//! unfinished after a crash, and nothing in it was acknowledged: it is cut off, and kept beside the journal. Damage
+//! anywhere else is refused with the way out, never repaired in silence. The file is filled with zeros ahead of
+//! its end, so that a synchronisation writes data alone and no new length.
+//!
+//! Writing anew goes to another file, which takes the journal's name once it is synchronised. A full disk loses
+//! nothing: the batch is not acknowledged, the file is cut back to its last whole frame, the next batch tries again.
+//!
+//! A commit waits for the disk in the thread that polls it: run the server on a runtime of its own.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use tracing::{info, warn};
+
+use super::{Exception, LeaseStore, Loaded, StoreError, frame, record};
+use crate::lease::Lease;
+use crate::time::Timestamp;
+
+/// The journal's name in the state directory.
+pub const FILE: &str = "leases.journal";
+const NEW: &str = "leases.journal.new";
+const TORN: &str = "leases.journal.torn";
+const LOCK: &str = "leases.lock";
+/// How far the file is filled with zeros ahead of its end.
+const AHEAD: usize = 256 * 1024;
+/// How much may be added to a file before it is worth writing it anew.
+const WORTH: u64 = 512 * 1024;
+
+/// What is wrong with a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// It is something else.
+    #[error("it is not a journal of leases")]
+    NotAJournal,
+    /// A later version of the program wrote it.
+    #[error("it has format {found} and this program knows format {known}: run the version that wrote it")]
+    Version {
+        /// The version of the file.
+        found: u32,
+        /// The version of this program.
+        known: u32,
+    },
+    /// A frame does not match its checksum though later ones do.
+    #[error("it is damaged at byte {offset}, with sound records after it")]
+    Frame {
+        /// Where the damage begins.
+        offset: u64,
+    },
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It is damaged or no journal.
+    #[error(
+        "{path} cannot be used: {damage}. Restore it from a backup, or move it away to start without leases; \
+         leaseConfig.migrationGrace lets clients keep their addresses meanwhile"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// Another server uses it.
+    #[error("{path} is in use by another server: stop it, or give this one its own --state-dir")]
+    Locked {
+        /// The lock.
+        path: String,
+    },
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    directory: PathBuf,
+    file: File,
+    /// Held as long as the journal is open.
+    _lock: File,
+    secret: u32,
+    /// Where the next frame goes.
+    end: u64,
+    /// The length of the file, zeros included.
+    filled: u64,
+    /// When the file reaches this length it is written anew.
+    rewrite_at: u64,
+    /// A synchronisation failed: what the file has is unknown until it is written anew.
+    doubtful: bool,
+    frame: Vec<u8>,
+    loaded: Option<Loaded>,
+}
+
+impl Journal {
+    /// Opens the journal of a state directory, and makes both if they are not there.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        std::fs::create_dir_all(directory).map_err(io_error("cannot make", directory))?;
+        let lock = lock(directory)?;
+        let path = directory.join(FILE);
+        if !path.try_exists().map_err(io_error("cannot look for", &path))? {
+            write_anew(directory, secret(), &[]).map_err(io_error("cannot write", &path))?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(io_error("cannot open", &path))?;
+        let bytes = std::fs::read(&path).map_err(io_error("cannot read", &path))?;
+        let replay = replay(&bytes).map_err(|damage| Unusable::Damaged {
+            path: display(&path),
+            damage,
+        })?;
+        if let Some(torn) = bytes
+            .get(replay.end..)
+            .filter(|rest| rest.iter().any(|byte| *byte != 0))
+        {
+            let beside = directory.join(TORN);
+            std::fs::write(&beside, torn).map_err(io_error("cannot write", &beside))?;
+            warn!(
+                offset = replay.end, kept = %beside.display(),
+                "the last batch of the journal is unfinished; nothing in it was acknowledged"
+            );
+        }
+        let mut journal = Journal {
+            directory: directory.to_owned(),
+            file,
+            _lock: lock,
+            secret: replay.secret,
+            end: replay.end as u64,
+            filled: replay.end as u64,
+            rewrite_at: replay.end as u64 + WORTH,
+            doubtful: false,
+            frame: Vec::new(),
+            loaded: None,
+        };
+        journal.cut().map_err(io_error("cannot cut", &path))?;
+        let newest = replay
+            .leases
+            .values()
+            .map(|lease| lease.since)
+            .max()
+            .unwrap_or_default();
+        journal.loaded = Some(Loaded {
+            leases: replay.leases.into_values().collect(),
+            newest,
+            updates: None,
+        });
+        Ok(journal)
+    }
+
+    /// Reads the leases of a state directory without opening it: a running server is not disturbed, and a batch
+    /// that it is writing just now is not seen.
+    pub fn read(directory: &Path) -> Result<Vec<Lease>, StoreError> {
+        let path = directory.join(FILE);
+        let bytes = std::fs::read(&path).map_err(io_error("cannot read", &path))?;
+        match replay(&bytes) {
+            Ok(replay) => Ok(replay.leases.into_values().collect()),
+            Err(damage) => Err(Unusable::Damaged {
+                path: display(&path),
+                damage,
+            }
+            .into()),
+        }
+    }
+
+    /// Makes leases durable.
+    pub fn append(&mut self, leases: &[Lease]) -> Result<(), StoreError> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let path = self.directory.join(FILE);
+        if self.doubtful || self.end >= self.rewrite_at {
+            self.rewrite()?;
+        }
+        frame::open(&mut self.frame);
+        for lease in leases {
+            record::encode(lease, &mut self.frame);
+        }
+        frame::seal(&mut self.frame, self.secret, self.end);
+        if let Err(error) = self.write_frame() {
+            // Part of the frame may be there: cut it off, so that the file ends with a whole one.
+            if let Err(error) = self.cut() {
+                warn!(%error, path = %path.display(), "cannot cut an unfinished batch off");
+                self.doubtful = true;
+            }
+            return Err(io_error("cannot write to", &path)(error));
+        }
+        if let Err(error) = rustix::fs::fdatasync(&self.file) {
+            // The kernel may have dropped the pages and would call the next synchronisation a success.
+            self.doubtful = true;
+            return Err(io_error("cannot synchronise", &path)(error.into()));
+        }
+        self.end += self.frame.len() as u64;
+        Ok(())
+    }
+
+    fn write_frame(&mut self) -> io::Result<()> {
+        let after = self.end + self.frame.len() as u64;
+        if after > self.filled {
+            let zeros = vec![0; self.frame.len() + AHEAD];
+            self.file.write_all_at(&zeros, self.end)?;
+            self.filled = self.end + zeros.len() as u64;
+        }
+        self.file.write_all_at(&self.frame, self.end)
+    }
+
+    /// Cuts the file back to its last whole frame.
+    fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.end)?;
+        self.filled = self.end;
+        Ok(())
+    }
+
+    /// Writes the file anew with the latest record of each address.
+    fn rewrite(&mut self) -> Result<(), StoreError> {
+        let path = self.directory.join(FILE);
+        let result = self.try_rewrite(&path);
+        if result.is_err() {
+            // Not now; a journal that is merely long is still a journal.
+            self.rewrite_at = self.end + WORTH;
+        }
+        match result {
+            Err(error) if !self.doubtful => {
+                warn!(%error, "the journal stays long: it could not be written anew");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn try_rewrite(&mut self, path: &Path) -> Result<(), StoreError> {
+        let mut bytes = std::fs::read(path).map_err(io_error("cannot read", path))?;
+        bytes.truncate(usize::try_from(self.end).unwrap_or(usize::MAX)); // past it nothing was acknowledged
+        let replay = replay(&bytes).map_err(|damage| Unusable::Damaged {
+            path: display(path),
+            damage,
+        })?;
+        drop(bytes);
+        if replay.end as u64 != self.end {
+            let damage = Damage::Frame {
+                offset: replay.end as u64,
+            };
+            return Err(Unusable::Damaged {
+                path: display(path),
+                damage,
+            }
+            .into());
+        }
+        let leases: Vec<Lease> = replay.leases.into_values().collect();
+        let end =
+            write_anew(&self.directory, self.secret, &leases).map_err(io_error("cannot write anew", path))?;
+        self.file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(io_error("cannot open", path))?;
+        info!(
+            before = self.end,
+            after = end,
+            leases = leases.len(),
+            "the journal was written anew"
+        );
+        (self.end, self.filled, self.rewrite_at, self.doubtful) = (end, end, end * 2 + WORTH, false);
+        Ok(())
+    }
+}
+
+impl LeaseStore for Journal {
+    async fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(self.loaded.take().unwrap_or_default())
+    }
+
+    async fn commit(&mut self, leases: &[Lease]) -> Result<Vec<Exception>, StoreError> {
+        self.append(leases).map(|()| Vec::new())
+    }
+}
+
+struct Replay {
+    secret: u32,
+    /// Where the last whole frame ends.
+    end: usize,
+    leases: HashMap<Ipv4Addr, Lease>,
+}
+
+fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
+    let secret = frame::secret(bytes)?;
+    let mut replay = Replay {
+        secret,
+        end: frame::HEADER,
+        leases: HashMap::new(),
+    };
+    while let Some(mut records) = frame::records(bytes, replay.end, secret) {
+        let damage = Damage::Frame {
+            offset: replay.end as u64,
+        };
+        let length = records.len();
+        while !records.is_empty() {
+            let (lease, rest) = record::decode(records).ok_or(damage)?;
+            replay.leases.insert(lease.address, lease);
+            records = rest;
+        }
+        replay.end += frame::FRAME + length;
+    }
+    match frame::next_sound(bytes, replay.end, secret) {
+        None => Ok(replay),
+        Some(_) => Err(Damage::Frame {
+            offset: replay.end as u64,
+        }),
+    }
+}
+
+/// Writes a journal beside the present one and gives it its name. Returns its length.
+fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<u64> {
+    let new = directory.join(NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(&frame::header(secret))?;
+    let mut end = frame::HEADER as u64;
+    let mut bytes = Vec::new();
+    for batch in leases.chunks(512) {
+        frame::open(&mut bytes);
+        batch.iter().for_each(|lease| record::encode(lease, &mut bytes));
+        frame::seal(&mut bytes, secret, end);
+        file.write_all(&bytes)?;
+        end += bytes.len() as u64;
+    }
+    file.sync_all()?;
+    std::fs::rename(&new, directory.join(FILE))?;
+    File::open(directory)?.sync_all()?; // the name, too, must survive a crash
+    Ok(end)
+}
+
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(io_error("cannot open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Unusable::Locked { path: display(&path) }.into()),
+        Err(error) => Err(io_error("cannot lock", &path)(error.into())),
+    }
+}
+
+/// A number that clients cannot know.
+fn secret() -> u32 {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::hash::RandomState::new().build_hasher().finish() ^ Timestamp::wall().0;
+    (random >> 16) as u32
+}
+
+fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = display(path);
+    move |source| StoreError::Io { step, path, source }
+}
+
+fn display(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;
