@@ -1,0 +1,97 @@
+//! Infra → components.
+//!
+//! ```text
+//! Infra ─┬─ layout ──► who has which address, and the range of the nodes ─┐
+//! Known ─┤                                                                ├─► dhcp, dns, proxy ──► Components
+//!        └─ backends ► what the gateway forwards, under which names ──────┘
+//! ```
+//! Every part adds its mistakes to the same list and goes on; the components are handed out only if there is none.
+
+mod backends;
+mod components;
+mod control_plane;
+mod dhcp;
+mod dns;
+mod fields;
+mod known;
+mod layout;
+mod overlap;
+mod proxy;
+mod reservations;
+mod servers;
+
+use oooi_api::Infra;
+use oooi_api::infra::InfraComponents;
+
+use crate::mistake::{Mistake, Notes};
+
+pub use components::Components;
+pub use control_plane::{API_SERVER, pod_names};
+pub use known::{Attachment, ControlPlane, Known, Neighbour, Occupied};
+
+/// What every part of the plan reads.
+struct Subject<'a> {
+    infra: &'a Infra,
+    parts: &'a InfraComponents,
+    known: &'a Known,
+    name: &'a str,
+    namespace: &'a str,
+}
+
+impl Subject<'_> {
+    /// The NetworkAttachmentDefinition that pods use, and its namespace: the one that was made for them, else that of
+    /// the virtual machines.
+    fn attachment(&self) -> (Option<String>, Option<String>) {
+        match &self.known.attachment {
+            Some(own) => (Some(own.name.clone()), Some(own.namespace.clone())),
+            None => {
+                let config = &self.infra.spec.network_config;
+                let name = config.network_attachment_definition.clone();
+                (Some(name), config.network_attachment_namespace.clone())
+            }
+        }
+    }
+}
+
+/// What an Infra means: its components, or all that is wrong with it.
+///
+/// Addresses that nobody set are chosen, and those that were chosen before ([`Known`]) are kept: planning again with
+/// the result as what is known gives the same result. An Infra without a namespace, as files may have it, is in
+/// `default`.
+pub fn plan(infra: &Infra, known: &Known) -> Result<Components, Vec<Mistake>> {
+    let nothing = InfraComponents::default();
+    let subject = Subject {
+        infra,
+        parts: infra.spec.infra_components.as_ref().unwrap_or(&nothing),
+        known,
+        name: infra.metadata.name.as_deref().unwrap_or_default(),
+        namespace: infra.metadata.namespace.as_deref().unwrap_or("default"),
+    };
+    let mut notes = Notes::default();
+    let shared = fields::network(&subject, &mut notes);
+    let domain = control_plane::domain(&subject, &mut notes);
+    let layout = layout::layout(&subject, &shared, &mut notes);
+    let backends = backends::backends(&subject, domain.as_ref(), &mut notes);
+
+    let dhcp = dhcp::plan(&subject, &shared, layout.as_ref(), domain.as_ref(), &mut notes);
+    let dns = dns::plan(&subject, layout.as_ref(), domain.as_ref(), &backends, &mut notes);
+    let proxy = proxy::plan(&subject, layout.as_ref(), backends, &mut notes);
+
+    if dhcp.is_none() && dns.is_none() && proxy.is_none() {
+        notes.warning(
+            "NothingRuns",
+            "spec.infraComponents",
+            "no component is enabled, so nothing runs: add dhcp, dns or proxy",
+        );
+    }
+    if notes.mistakes.is_empty() {
+        Ok(Components {
+            dhcp,
+            dns,
+            proxy,
+            warnings: notes.warnings,
+        })
+    } else {
+        Err(notes.mistakes)
+    }
+}
