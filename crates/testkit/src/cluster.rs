@@ -72,7 +72,7 @@ impl Cluster {
                 {
                     attempt += 1;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(state.explain(error)),
             }
         }
     }

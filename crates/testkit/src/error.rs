@@ -61,6 +61,14 @@ pub enum Error {
         /// The last answer.
         seen: String,
     },
+    /// A testbed did not come up; its logs go with its directory, so their ends are here.
+    #[error("{source}\n{logs}")]
+    NotUp {
+        /// What failed.
+        source: Box<Error>,
+        /// The last lines of every component.
+        logs: String,
+    },
     /// A command ended with a failure.
     #[error("`{command}` failed ({status}):\n{output}")]
     Command {

@@ -66,14 +66,16 @@ impl Place {
             Self::Machine(init) => {
                 let mut command = Command::new("nsenter");
                 command.arg(format!("--target={}", init.as_raw_nonzero()));
-                command
-                    .args(["--mount", "--net", "--pid", "--uts", "--"])
-                    .arg(program);
+                command.args(["--mount", "--net", "--pid", "--uts", "--"]);
+                command.args(DIE_WITH_PARENT).arg(program);
                 command
             }
         }
     }
 }
+
+/// Entering a PID namespace needs a child of `nsenter`; by this, killing `nsenter` kills that child.
+pub(crate) const DIE_WITH_PARENT: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
 
 /// A running machine. Dropping it ends all that runs in it.
 pub(crate) struct Machine {

@@ -11,11 +11,11 @@ use std::{
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    process,
+    process::id,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::{Error, cgroup, error::Context};
+use crate::{Error, cgroup, error::Context, process};
 
 /// How many machines may run at once: each takes one /30 of 198.18.0.0/16.
 const SLOTS: usize = 256;
@@ -39,14 +39,14 @@ impl State {
         remove_abandoned(&base);
 
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = base.join(format!("{kind}-{}-{count}", process::id()));
+        let path = base.join(format!("{kind}-{}-{count}", id()));
         private_directory(&path.join("logs"))?;
         let lock =
             File::create(path.join("lock")).context(|| format!("cannot create {}/lock", path.display()))?;
         lock.lock()
             .context(|| format!("cannot lock {}", path.display()))?;
         let state = Self { path, _lock: lock };
-        state.write("owner", &process::id().to_string())?;
+        state.write("owner", &id().to_string())?;
         Ok(state)
     }
 
@@ -79,6 +79,17 @@ impl State {
         };
         put().context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
+    }
+
+    /// A failure of the start with the end of every log, unless it shows the log that matters.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match error {
+            shown @ (Error::Ended { .. } | Error::NotUp { .. }) => shown,
+            other => Error::NotUp {
+                source: Box::new(other),
+                logs: process::tails(&self.logs(), 20),
+            },
+        }
     }
 
     /// Says that the testbed is up: others may use what lies here.

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     Error,
     error::Context,
-    machine::{Place, ip},
+    machine::{DIE_WITH_PARENT, Place, ip},
     node,
     process::{self, Process},
     until,
@@ -126,7 +126,7 @@ impl Tenant {
         if let Place::Machine(init) = self.machine {
             command.arg(format!("--pid=/proc/{}/ns/pid", init.as_raw_nonzero()));
         }
-        command.arg("--").arg(program);
+        command.arg("--").args(DIE_WITH_PARENT).arg(program);
         command
     }
 
@@ -137,7 +137,8 @@ impl Tenant {
         process::output(command)
     }
 
-    /// Starts a command that goes on beside the test, such as a server; it ends with the runner.
+    /// Starts a command that goes on beside the test, such as a server. It ends when the child is killed,
+    /// and with the runner.
     pub fn spawn(&self, program: &str, arguments: &[&str]) -> Result<Child, Error> {
         let mut command = self.command(program);
         command.args(arguments);
@@ -148,5 +149,12 @@ impl Tenant {
     pub fn resolv_conf(&self) -> Result<String, Error> {
         let path = self.files.join("resolv.conf");
         fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        // Goes with the state directory otherwise.
+        let _ = fs::remove_dir_all(&self.files);
     }
 }

@@ -123,6 +123,29 @@ async fn a_tenant_has_nothing_but_its_own_interface() {
 }
 
 #[tokio::test]
+async fn a_program_in_a_tenant_ends_when_its_child_is_killed() {
+    let node = Node::shared().await.unwrap();
+    let tenant = node.tenant("server").await.unwrap();
+    let mut server = tenant.spawn("sleep", &["86399"]).unwrap();
+    let runs = || node.run("pgrep", &["--full", "^sleep 86399$"]).is_ok();
+    let look = async |wanted| {
+        if runs() == wanted {
+            Ok(())
+        } else {
+            Err("the other way")
+        }
+    };
+    until("the program to run", PATIENCE, async || look(true).await)
+        .await
+        .unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    until("the program to end", PATIENCE, async || look(false).await)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_command_runs_in_a_pod() {
     let node = Node::shared().await.unwrap();
     let namespace = node.namespace("exec").await.unwrap();

@@ -29,7 +29,8 @@ use start::{Start, find_program};
 const READY: Duration = Duration::from_secs(120);
 
 /// Programs of Debian packages that the node cannot do without.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
+    "setpriv",
     "containerd",
     "ctr",
     "runc",
@@ -95,11 +96,26 @@ impl Node {
         require_programs()?;
         let parts = Parts::find()?;
         let state = State::create("node")?;
-        let machine = Machine::start(&state, settings::NAME).await?;
-        let control_plane = ControlPlane::start(&state, &parts, machine.place(), machine.address()).await?;
+        match Self::start_in(&state, &parts).await {
+            Ok((node, running)) => {
+                state.mark_ready()?;
+                // In this order: the processes end before the directory that they write to goes.
+                Ok(Self {
+                    owned: Some(Box::new((running, state))),
+                    ..node
+                })
+            }
+            Err(error) => Err(state.explain(error)),
+        }
+    }
+
+    /// The start itself: a machine, a control plane, the node's components, each when it can be used.
+    async fn start_in(state: &State, parts: &Parts) -> Result<(Self, Running), Error> {
+        let machine = Machine::start(state, settings::NAME).await?;
+        let control_plane = ControlPlane::start(state, parts, machine.place(), machine.address()).await?;
         let start = Start {
-            state: &state,
-            parts: &parts,
+            state,
+            parts,
             control_plane: &control_plane,
             machine: &machine,
         };
@@ -113,13 +129,14 @@ impl Node {
         node.import(&mut components).await?;
         node.ready(&mut components).await?;
         components.push(start.policies()?);
-        state.mark_ready()?;
-        // In this order: the machine takes all processes with it, then the directory goes.
-        let owned = Box::new((machine, components, control_plane, state));
-        Ok(Self {
-            owned: Some(owned),
-            ..node
-        })
+        Ok((
+            node,
+            Running {
+                _machine: machine,
+                _components: components,
+                _control_plane: control_plane,
+            },
+        ))
     }
 
     /// The name of the bridge that is the VLAN, for the NetworkAttachmentDefinitions of tests.
@@ -239,6 +256,13 @@ impl Node {
         });
         ready.await?
     }
+}
+
+/// What runs. The machine is dropped first: it takes all processes with it at once.
+struct Running {
+    _machine: Machine,
+    _components: Vec<Process>,
+    _control_plane: ControlPlane,
 }
 
 /// The error of the first component that has ended.
