@@ -1,7 +1,5 @@
 //! The rules of the definitions, evaluated without an API server.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "rules/mod.rs"]
