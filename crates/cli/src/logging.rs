@@ -9,9 +9,10 @@ pub(crate) struct Options {
     /// How log lines look
     #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
     log_format: Format,
-    /// How much is logged: error, warn, info, debug or trace, or a filter such as `info,oooi_dns=debug`
-    #[arg(long, default_value = "info", env = "OOOI_LOG", global = true)]
-    log_level: String,
+    /// How much is logged: error, warn, info, debug or trace, or a filter such as `info,oooi_dns=debug` [default: info;
+    /// for commands that tell a story of their own: warn]
+    #[arg(long, env = "OOOI_LOG", global = true)]
+    log_level: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -22,11 +23,12 @@ enum Format {
     Json,
 }
 
-/// Starts logging. A filter that cannot be read is said, and `info` used instead.
-pub(crate) fn start(options: &Options) {
-    let (filter, refused) = match EnvFilter::try_new(&options.log_level) {
+/// Starts logging, at `default` unless asked otherwise. A filter that cannot be read is said, and `default` used.
+pub(crate) fn start(options: &Options, default: &str) {
+    let wanted = options.log_level.as_deref().unwrap_or(default);
+    let (filter, refused) = match EnvFilter::try_new(wanted) {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
+        Err(error) => (EnvFilter::new(default), Some(error)),
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -40,6 +42,6 @@ pub(crate) fn start(options: &Options) {
         Format::Json => builder.json().init(),
     }
     if let Some(error) = refused {
-        tracing::warn!(filter = options.log_level, %error, "the log filter cannot be read: logging at info");
+        tracing::warn!(filter = wanted, %error, "the log filter cannot be read: logging at {default}");
     }
 }

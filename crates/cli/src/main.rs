@@ -6,6 +6,7 @@
 mod commands;
 mod input;
 mod logging;
+mod observe;
 
 use std::process::ExitCode;
 
@@ -16,6 +17,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 pub(crate) enum Outcome {
     /// It did what it was asked to.
     Done,
+    /// It ran, and what it tried did not hold.
+    Failed,
     /// The command line or a manifest is wrong.
     Invalid,
 }
@@ -24,6 +27,7 @@ impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         ExitCode::from(match outcome {
             Outcome::Done => 0,
+            Outcome::Failed => 1,
             Outcome::Invalid => 2,
         })
     }
@@ -44,6 +48,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(commands::up::Args),
+    Lab(commands::lab::Args),
     Check(commands::check::Args),
     Crds(commands::crds::Args),
     Completions(commands::completions::Args),
@@ -51,8 +57,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    logging::start(&cli.logging);
+    let tells_a_story = matches!(cli.command, Command::Lab(_));
+    logging::start(&cli.logging, if tells_a_story { "warn" } else { "info" });
+    // Two providers of cryptography in one process would panic at the first handshake: there is one, named here.
+    // It fails only if one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = match cli.command {
+        Command::Up(args) => commands::up::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Crds(args) => commands::crds::run(&args),
         Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),

@@ -3,3 +3,5 @@
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod crds;
+pub(crate) mod lab;
+pub(crate) mod up;

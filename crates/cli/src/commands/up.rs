@@ -1,0 +1,142 @@
+//! `oooi up`: an Infra without Kubernetes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use oooi_net::Network;
+use oooi_plan::Known;
+use oooi_standalone::desired::Desired;
+use oooi_standalone::up;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::Outcome;
+use crate::input::Files;
+use crate::observe;
+
+/// Run the DHCP server, the DNS server and the gateway of an Infra in this process, without Kubernetes
+///
+/// The file is the Infra that the operator takes. Beside it may stand the Services and EndpointSlices of the control
+/// plane. A change of the file applies at once; one that is wrong is refused, and the last good one stays.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    files: Files,
+    /// The interface on the VLAN
+    #[arg(long, value_name = "IF")]
+    interface: String,
+    /// Where leases are kept
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/oooi")]
+    state_dir: PathBuf,
+    /// Where metrics and probes are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    metrics_bind_address: SocketAddr,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<Outcome> {
+    // Addresses that were chosen stay chosen: each reading starts from what the last one planned.
+    let known = Mutex::new(Known::default());
+    let build = move |documents: &[oooi_manifest::Document]| {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let desired = Desired::read(documents, &known)?;
+        *known = Known::after(&desired.components);
+        Ok(desired)
+    };
+    let desired = match oooi_feed::follow(args.files.inputs(), build, |_| {}) {
+        Ok(desired) => desired,
+        Err(oooi_feed::Unreadable::Wrong(mistakes)) => {
+            for mistake in &mistakes {
+                eprintln!("{}\n", mistake.with_snippet());
+            }
+            return Ok(Outcome::Invalid);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for warning in &desired.borrow().components.warnings {
+        warn!(path = warning.path, "{}", warning.message);
+    }
+    let added = add_addresses(&desired, &args.interface).await?;
+    let metrics = Arc::<up::Metrics>::default();
+    let options = up::Options {
+        interface: args.interface.clone(),
+        state: args.state_dir.clone(),
+        report: Arc::new(observe::LogReport),
+        metrics: metrics.clone(),
+    };
+    let running = up::start(&desired, &options).context("the servers cannot be started")?;
+    let ended = tokio::select! {
+        served = observe::serve(args.metrics_bind_address, move || metrics.encode()) => served,
+        () = until_signal() => Ok(()),
+    };
+    info!("ending");
+    tokio::task::spawn_blocking(move || running.stop()).await?;
+    remove_addresses(&args.interface, &added).await;
+    ended?;
+    Ok(Outcome::Done)
+}
+
+async fn until_signal() {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
+    }
+}
+
+/// Puts the servers' addresses on the interface, and says which ones. Without the right to do so they must be there.
+async fn add_addresses(
+    desired: &watch::Receiver<Arc<Desired>>,
+    interface: &str,
+) -> anyhow::Result<Vec<Ipv4Addr>> {
+    let desired = desired.borrow().clone();
+    let missing = up::missing_addresses(&desired, interface).await?;
+    let network = Network::open()?;
+    let mut added = Vec::new();
+    for address in desired
+        .addresses
+        .iter()
+        .filter(|net| missing.contains(&net.addr()))
+    {
+        match network.add_address(interface, *address).await {
+            Ok(()) => added.push(address.addr()),
+            Err(error) if error.is_there_already() => {}
+            Err(error) if error.is_permission() => {
+                let wanted: Vec<String> = missing
+                    .iter()
+                    .map(|a| format!("ip address add {a}/{} dev {interface}", address.prefix_len()))
+                    .collect();
+                bail!(
+                    "the servers' addresses are not on {interface}, and adding them needs CAP_NET_ADMIN: {}",
+                    wanted.join("; ")
+                );
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(added)
+}
+
+async fn remove_addresses(interface: &str, added: &[Ipv4Addr]) {
+    let Ok(network) = Network::open() else { return };
+    for address in added {
+        if let Err(error) = network.remove_address(interface, *address).await {
+            warn!(%address, interface, %error, "the address stays on the interface");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Documents → what the servers run.
+//!
+//! What the operator watches is read from the same stream here: one `Infra`, and beside it the `Service`s and
+//! `EndpointSlice`s of its control plane. A server that is not in the plan is absent.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use oooi_api::Infra;
+use oooi_manifest::{Document, Mistake};
+use oooi_plan::{Components, Known};
+use oooi_proxy::assemble::Assembler;
+use oooi_proxy::snapshot::Snapshot;
+
+/// What the servers run.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// The plan that it comes from.
+    pub components: Components,
+    /// The DHCP server's part.
+    pub dhcp: Option<Arc<oooi_dhcp::config::Config>>,
+    /// The DNS server's part.
+    pub dns: Option<Arc<oooi_dns::config::Config>>,
+    /// The gateway's part.
+    pub proxy: Option<Arc<Snapshot>>,
+    /// The addresses of the servers, with the prefix length of the VLAN.
+    pub addresses: Vec<Ipv4Net>,
+}
+
+impl Desired {
+    /// Reads documents. Addresses that were chosen before are kept: `known` is what ran until now.
+    pub fn read(documents: &[Document], known: &Known) -> Result<Self, Vec<Mistake>> {
+        let infra_document = the_infra(documents)?;
+        let infra: Infra = infra_document.decode().map_err(|mistake| vec![mistake])?;
+        let services: Vec<Service> = decode_all(documents, "v1", "Service")?;
+        let slices: Vec<EndpointSlice> = decode_all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
+        let at = |path: &str, message: &str| infra_document.mistake(path, message);
+
+        let components = oooi_plan::plan(&infra, known).map_err(|mistakes| {
+            mistakes
+                .iter()
+                .map(|m| at(&m.path, &m.message))
+                .collect::<Vec<_>>()
+        })?;
+        let network: Option<Ipv4Net> = infra.spec.network_config.cidr.parse().ok();
+        let addresses = host_addresses(&components, network);
+        let local: Vec<Ipv4Addr> = addresses.iter().map(Ipv4Net::addr).collect();
+
+        let mut mistakes = Vec::new();
+        let dhcp = components.dhcp.as_ref().and_then(|spec| {
+            let read = oooi_dhcp::config::Config::from_spec(spec, &local);
+            read.map_err(|found| {
+                mistakes.extend(
+                    found
+                        .iter()
+                        .map(|m| at("spec", &format!("{}: {}", m.path, m.message))),
+                )
+            })
+            .ok()
+            .map(Arc::new)
+        });
+        let dns = components.dns.as_ref().and_then(|spec| {
+            let read = oooi_dns::config::Config::from_spec(spec);
+            read.map_err(|found| mistakes.extend(found.0.iter().map(|m| at("spec", &m.to_string()))))
+                .ok()
+                .map(Arc::new)
+        });
+        let proxy = components.proxy.as_ref().map(|spec| {
+            let mut assembler = Assembler::default();
+            assembler.set_spec(spec);
+            services.iter().for_each(|service| assembler.set_service(service));
+            slices.iter().for_each(|slice| assembler.set_slice(slice));
+            assembler.snapshot()
+        });
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        Ok(Desired {
+            components,
+            dhcp,
+            dns,
+            proxy,
+            addresses,
+        })
+    }
+
+    /// The addresses that the gateway listens on.
+    pub fn gateway_addresses(&self) -> Vec<IpAddr> {
+        let listed = self.components.addresses().proxy;
+        listed.iter().filter_map(|address| address.parse().ok()).collect()
+    }
+}
+
+/// The one Infra of a stream.
+fn the_infra(documents: &[Document]) -> Result<&Document, Vec<Mistake>> {
+    let mut infras = documents.iter().filter(|d| d.kind() == "Infra");
+    match (infras.next(), infras.next()) {
+        (Some(infra), None) => Ok(infra),
+        (Some(_), Some(second)) => {
+            let message = "a second Infra: one process runs one, start another for this";
+            Err(vec![second.mistake("kind", message)])
+        }
+        (None, _) => Err(documents
+            .first()
+            .map(|first| vec![first.mistake("kind", "there is no Infra among the documents: add one")])
+            .unwrap_or_default()),
+    }
+}
+
+fn decode_all<T: serde::de::DeserializeOwned>(
+    documents: &[Document],
+    api_version: &str,
+    kind: &str,
+) -> Result<Vec<T>, Vec<Mistake>> {
+    let of_kind = documents
+        .iter()
+        .filter(|d| d.api_version() == api_version && d.kind() == kind);
+    let (decoded, mistakes): (Vec<_>, Vec<_>) = of_kind.map(Document::decode).partition(Result::is_ok);
+    if mistakes.is_empty() {
+        Ok(decoded.into_iter().filter_map(Result::ok).collect())
+    } else {
+        Err(mistakes.into_iter().filter_map(Result::err).collect())
+    }
+}
+
+/// Every server's address once, in the network of the VLAN.
+fn host_addresses(components: &Components, network: Option<Ipv4Net>) -> Vec<Ipv4Net> {
+    let all = components.addresses();
+    let prefix = network.map_or(24, |network| network.prefix_len());
+    let mut addresses: Vec<Ipv4Net> = [all.dhcp, all.dns, all.proxy]
+        .iter()
+        .flatten()
+        .filter_map(|address| Ipv4Net::new(address.parse().ok()?, prefix).ok())
+        .collect();
+    addresses.dedup();
+    addresses
+}

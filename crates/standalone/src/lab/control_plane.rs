@@ -1,0 +1,134 @@
+//! What stands in for the control plane: a TLS server a service, with certificates of a CA of the lab.
+//!
+//! Each answers any HTTP request with its own name, and keeps the connection open for the next one.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use oooi_net::Namespace;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// A certificate authority of the lab.
+pub(crate) struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A server that cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A certificate cannot be made.
+    #[error("no certificate can be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS refuses it.
+    #[error("the certificate does not serve: {0}")]
+    Tls(#[from] rustls::Error),
+    /// It cannot listen.
+    #[error("the control plane's {service} cannot listen on {address}: {source}")]
+    Listen {
+        /// Which service.
+        service: String,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Authority {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "oooi lab");
+        let certificate = params.self_signed(&key)?.der().clone();
+        Ok(Authority {
+            certificate,
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// What clients trust.
+    pub(crate) fn roots(&self) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone())?;
+        Ok(roots)
+    }
+
+    fn server(&self, names: &[String]) -> Result<Arc<ServerConfig>, Error> {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(names.to_vec())?.signed_by(&key, &self.issuer)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder().with_no_client_auth();
+        Ok(Arc::new(
+            config.with_single_cert(vec![certificate.der().clone()], key)?,
+        ))
+    }
+}
+
+/// One service of the control plane.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    /// What it calls itself.
+    pub(crate) service: String,
+    /// Where it listens.
+    pub(crate) address: Ipv4Addr,
+    pub(crate) port: u16,
+    /// The names in its certificate.
+    pub(crate) names: Vec<String>,
+}
+
+/// Starts a service in the management namespace. It runs until the process ends.
+pub(crate) fn serve(namespace: &Namespace, authority: &Authority, backend: &Backend) -> Result<(), Error> {
+    let acceptor = TlsAcceptor::from(authority.server(&backend.names)?);
+    let address = SocketAddr::from((backend.address, backend.port));
+    let failed = |source| Error::Listen {
+        service: backend.service.clone(),
+        address,
+        source,
+    };
+    let (ready, listening) = std::sync::mpsc::channel();
+    let service = backend.service.clone();
+    namespace
+        .spawn(async move || {
+            let listener = match TcpListener::bind(address).await {
+                Ok(listener) => listener,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            drop(ready.send(Ok(())));
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, service) = (acceptor.clone(), service.clone());
+                // A client that goes away mid-way is its own business.
+                tokio::spawn(async move { answer(stream, acceptor, service).await.ok() });
+            }
+        })
+        .map_err(failed)?;
+    listening
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("its thread died")))
+        .map_err(failed)
+}
+
+async fn answer(stream: TcpStream, acceptor: TlsAcceptor, service: String) -> io::Result<()> {
+    let mut stream = acceptor.accept(stream).await?;
+    let mut request = Vec::new();
+    loop {
+        request.clear();
+        while !request.ends_with(b"\r\n\r\n") {
+            // A request of the lab fits in a packet; what does not end is not ours to keep.
+            if stream.read_buf(&mut request).await? == 0 || request.len() > 8192 {
+                return stream.shutdown().await;
+            }
+        }
+        let length = service.len();
+        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{service}");
+        stream.write_all(reply.as_bytes()).await?;
+        stream.flush().await?;
+    }
+}

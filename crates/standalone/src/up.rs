@@ -1,0 +1,268 @@
+//! All servers of an `Infra` in one process.
+//!
+//! Each server runs on a thread of its own and follows its part of [`Desired`]. One that fails is started again,
+//! later each time, while the others go on; a part that disappears from the manifest ends its server, and an address
+//! that changes restarts it. The threads belong to the network namespace of whoever called [`start`].
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use oooi_api::report::Report;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, watch};
+use tracing::{error, info};
+
+use crate::desired::Desired;
+
+/// How to run them.
+#[derive(Clone)]
+pub struct Options {
+    /// The interface on the VLAN.
+    pub interface: String,
+    /// Where leases are kept.
+    pub state: PathBuf,
+    /// Where the servers say how they are.
+    pub report: Arc<dyn Report>,
+    /// Where their metrics are.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The metrics of all servers. One that is started again brings new ones.
+#[derive(Default)]
+pub struct Metrics {
+    registries: Mutex<BTreeMap<&'static str, Registry>>,
+}
+
+impl Metrics {
+    fn replace<T>(&self, server: &'static str, register: impl FnOnce(&mut Registry) -> T) -> T {
+        let mut registry = Registry::default();
+        let registered = register(&mut registry);
+        self.registries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(server, registry);
+        registered
+    }
+
+    /// All of them in the text format of Prometheus.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        for registry in self
+            .registries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+        {
+            encode_registry(&mut text, registry)?;
+        }
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// How long a server that failed waits before it is started again, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// The servers while they run.
+pub struct Running {
+    servers: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Ends all servers: what is in flight is finished first.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        for server in self.servers {
+            // A thread that panicked has said so itself.
+            let _ = server.join();
+        }
+    }
+}
+
+/// Starts the servers.
+pub fn start(desired: &watch::Receiver<Arc<Desired>>, options: &Options) -> io::Result<Running> {
+    let (stop, stopped) = watch::channel(false);
+    let servers = vec![
+        supervise("dhcp", desired, &stopped, options, dhcp)?,
+        supervise("dns", desired, &stopped, options, dns)?,
+        supervise("proxy", desired, &stopped, options, proxy)?,
+    ];
+    Ok(Running { servers, stop })
+}
+
+/// Why a server does not run.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a server needs to run once.
+struct Run {
+    desired: watch::Receiver<Arc<Desired>>,
+    stopped: watch::Receiver<bool>,
+    options: Options,
+}
+
+/// Runs a server for as long as it is wanted, on a thread of its own.
+fn supervise<F, Fut>(
+    name: &'static str,
+    desired: &watch::Receiver<Arc<Desired>>,
+    stopped: &watch::Receiver<bool>,
+    options: &Options,
+    server: F,
+) -> io::Result<JoinHandle<()>>
+where
+    F: Fn(Run) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<(), Failure>>,
+{
+    let (desired, mut stopped, options) = (desired.clone(), stopped.clone(), options.clone());
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return error!(server = name, %error, "no event loop can be made: the server does not run"),
+        };
+        runtime.block_on(async move {
+            let mut wait = BACKOFF.0;
+            while !*stopped.borrow() {
+                let run = Run { desired: desired.clone(), stopped: stopped.clone(), options: options.clone() };
+                match server(run).await {
+                    Ok(()) => wait = BACKOFF.0,
+                    Err(error) => {
+                        error!(server = name, %error, again_in = ?wait, "the server failed; the others go on");
+                        tokio::select! {
+                            () = tokio::time::sleep(wait) => {}
+                            _ = stopped.changed() => {}
+                        }
+                        wait = (wait * 2).min(BACKOFF.1);
+                    }
+                }
+            }
+            info!(server = name, "stopped");
+        });
+    })
+}
+
+impl Run {
+    /// Waits until there is a part to run. Nothing when the servers stop first.
+    async fn part<T: 'static>(&mut self, pick: fn(&Desired) -> Option<Arc<T>>) -> Option<Part<T>> {
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            if let Some(part) = pick(&desired) {
+                return Some(Part {
+                    first: desired,
+                    sender: watch::channel(part).0,
+                    pick,
+                });
+            }
+            tokio::select! {
+                changed = self.desired.changed() => changed.ok()?,
+                _ = self.stopped.wait_for(|stopped| *stopped) => return None,
+            }
+        }
+    }
+
+    /// Ends when the servers stop, when the part is gone, or when an address of any server changed: sockets are bound
+    /// to addresses. Until then every change is handed on.
+    async fn until_it_ends<T: 'static>(mut self, part: &Part<T>) {
+        loop {
+            tokio::select! {
+                _ = self.stopped.wait_for(|stopped| *stopped) => return,
+                changed = self.desired.changed() => if changed.is_err() { break },
+            }
+            let desired = self.desired.borrow_and_update().clone();
+            match (part.pick)(&desired) {
+                Some(next) if desired.addresses == part.first.addresses => {
+                    part.sender.send_replace(next);
+                }
+                _ => return,
+            }
+        }
+        // Nobody changes it any more: it runs on as it is.
+        let _ = self.stopped.wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// One server's part of what is desired, as it changes.
+struct Part<T> {
+    first: Arc<Desired>,
+    sender: watch::Sender<Arc<T>>,
+    pick: fn(&Desired) -> Option<Arc<T>>,
+}
+
+async fn dhcp(mut run: Run) -> Result<(), Failure> {
+    let Some(part) = run.part(|desired| desired.dhcp.clone()).await else {
+        return Ok(());
+    };
+    let socket = oooi_dhcp::socket::Socket::open(&run.options.interface)?;
+    let store = oooi_dhcp::store::journal::Journal::open(&run.options.state)?;
+    let metrics = run
+        .options
+        .metrics
+        .replace("dhcp", oooi_dhcp::metrics::Metrics::register);
+    // Kept open: nobody gives commands, or knows machines, without Kubernetes.
+    let (_commands, commands) = mpsc::channel(1);
+    let (_machines, machines) = watch::channel(Arc::default());
+    let feeds = oooi_dhcp::server::Feeds {
+        config: part.sender.subscribe(),
+        machines,
+        commands,
+    };
+    let report = run.options.report.clone();
+    oooi_dhcp::server::run(socket, feeds, store, report, metrics, run.until_it_ends(&part)).await?;
+    Ok(())
+}
+
+async fn dns(mut run: Run) -> Result<(), Failure> {
+    let Some(part) = run.part(|desired| desired.dns.clone()).await else {
+        return Ok(());
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let wanted: Vec<SocketAddr> = part.sender.borrow().listen_addresses().collect();
+    let listeners = oooi_dns::server::Listeners::bind(&wanted, &[], cores)?;
+    let server = oooi_dns::server::Server::new(oooi_dns::server::Options::default(), cores);
+    run.options
+        .metrics
+        .replace("dns", |registry| server.metrics().register(registry));
+    let (_names, names) = watch::channel(Arc::default());
+    let report = run.options.report.clone();
+    server
+        .run(
+            listeners,
+            part.sender.subscribe(),
+            names,
+            report,
+            run.until_it_ends(&part),
+        )
+        .await?;
+    Ok(())
+}
+
+async fn proxy(mut run: Run) -> Result<(), Failure> {
+    let Some(part) = run.part(|desired| desired.proxy.clone()).await else {
+        return Ok(());
+    };
+    let options = oooi_proxy::server::Options::new(part.first.gateway_addresses());
+    let metrics = oooi_proxy::metrics::Metrics::default();
+    run.options
+        .metrics
+        .replace("proxy", |registry| metrics.register(registry));
+    let server = oooi_proxy::server::Server::new(options, metrics, run.options.report.clone());
+    server
+        .run(part.sender.subscribe(), run.until_it_ends(&part))
+        .await?;
+    Ok(())
+}
+
+/// The addresses of the servers that an interface does not have.
+pub async fn missing_addresses(desired: &Desired, interface: &str) -> Result<Vec<Ipv4Addr>, oooi_net::Error> {
+    let there = oooi_net::Network::open()?.addresses(interface).await?;
+    let missing = desired.addresses.iter().map(ipnet::Ipv4Net::addr);
+    Ok(missing
+        .filter(|address| !there.iter().any(|net| net.addr() == *address))
+        .collect())
+}
