@@ -9,7 +9,7 @@ use super::{MAX_PER_MAC, Silence, View, serves_anybody};
 use crate::config::Reservation;
 use crate::lease::{Lease, State};
 use crate::mac::Mac;
-use crate::machines::Machine;
+use crate::machines::{Machine, Machines};
 use crate::message::{Message, MessageType};
 use crate::reply::{Destination, Reply, Times};
 
@@ -17,6 +17,7 @@ use crate::reply::{Destination, Reply, Times};
 pub(super) struct Client<'a> {
     pub(super) mac: Mac,
     pub(super) id: Cow<'a, [u8]>,
+    machines: &'a Machines,
     machine: Option<&'a Machine>,
     reservation: Option<&'a Reservation>,
 }
@@ -26,6 +27,7 @@ impl<'a> Client<'a> {
         let id = message.identity();
         Client {
             mac: message.mac,
+            machines: view.machines,
             machine: view.machines.get(message.mac),
             reservation: view.config.reservations.of(message.mac, &id),
             id,
@@ -46,23 +48,26 @@ impl<'a> Client<'a> {
     }
 
     /// Whether a record is this client's: by hardware address for known machines, whose images may have been
-    /// cloned with their identifiers, and by identifier for everybody else.
+    /// cloned with their identifiers, and by identifier for everybody else, unless it is a machine's.
     pub(super) fn owns(&self, lease: &Lease) -> bool {
-        lease.state != State::Declined
-            && if self.machine.is_some() {
-                lease.mac == self.mac
-            } else {
-                *lease.id == *self.id
+        let same = match self.machine {
+            Some(_) => lease.mac == self.mac,
+            None => {
+                *lease.id == *self.id && (lease.mac == self.mac || self.machines.get(lease.mac).is_none())
             }
+        };
+        same && lease.state != State::Declined
     }
 
     /// The latest record of this client.
     pub(super) fn former<'l>(&self, view: View<'l>) -> Option<&'l Lease> {
-        let lease = match self.machine {
-            Some(_) => view.leases.of_mac(self.mac).find(|lease| self.owns(lease)),
-            None => view.leases.of_id(&self.id),
+        let by_id = if self.machine.is_none() {
+            view.leases.of_id(&self.id)
+        } else {
+            None
         };
-        lease.filter(|lease| self.owns(lease))
+        let by_mac = || view.leases.of_mac(self.mac).find(|lease| self.owns(lease));
+        by_id.filter(|lease| self.owns(lease)).or_else(by_mac)
     }
 
     /// The address reserved for this client, unless somebody else still has it.

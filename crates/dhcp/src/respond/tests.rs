@@ -416,6 +416,11 @@ fn machines_cloned_with_one_identifier_get_an_address_each() {
     let first = offered(&world.send(discover(1).client_id(b"\xffclone")));
     let second = offered(&world.send(discover(2).client_id(b"\xffclone")));
     assert_ne!(first, second);
+    // Nor does a clone that is no machine get one of theirs, and it keeps its own.
+    let third = offered(&world.send(discover(3).client_id(b"\xffclone")));
+    assert!(third != first && third != second);
+    offered(&world.send(discover(2).client_id(b"\xffclone")));
+    assert_eq!(offered(&world.send(discover(3).client_id(b"\xffclone"))), third);
     // And one machine keeps its address when its boot stages name themselves differently.
     assert_eq!(offered(&world.send(discover(1).client_id(b"\xffother"))), first);
 }

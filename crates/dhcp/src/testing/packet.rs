@@ -86,6 +86,13 @@ impl Packet {
     }
 }
 
+impl From<Vec<u8>> for Packet {
+    /// A finished packet, to be sent again.
+    fn from(bytes: Vec<u8>) -> Self {
+        Packet { bytes }
+    }
+}
+
 /// A server's answer, read back by hand so that a test does not trust the encoder.
 #[derive(Clone, Debug)]
 pub struct Answer {
