@@ -75,16 +75,55 @@ impl Admin {
                 status: status.to_owned(),
             });
         }
-        Ok(body.to_owned())
+        let chunked = head
+            .lines()
+            .any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked"));
+        Ok(if chunked {
+            join_chunks(body)
+        } else {
+            body.to_owned()
+        })
     }
 
-    /// HTTP/1.0: the answer ends with the connection, and is never chunked.
+    /// One request a connection: the answer ends with it.
     async fn exchange(&self, method: &str, path: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(self.0).await?;
-        let request = format!("{method} {path} HTTP/1.0\r\nHost: admin\r\nContent-Length: 0\r\n\r\n");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.take(LONGEST).read_to_end(&mut answer).await?;
         String::from_utf8(answer).map_err(std::io::Error::other)
+    }
+}
+
+/// The body without the sizes between its chunks. What is cut short ends there.
+fn join_chunks(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n")
+        && let Ok(size) = usize::from_str_radix(size.trim(), 16)
+        && size > 0
+        && let Some((chunk, after)) = after.split_at_checked(size)
+    {
+        body.push_str(chunk);
+        rest = after.strip_prefix("\r\n").unwrap_or(after);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_joined_and_nonsense_ends_them() {
+        assert_eq!(join_chunks("4\r\nWiki\r\n6\r\npedia \r\n0\r\n\r\n"), "Wikipedia ");
+        let whole = "4\r\nWiki\r\na\r\npedia page\r\n0\r\n\r\n";
+        for end in 0..whole.len() {
+            assert!("Wikipedia page".starts_with(&join_chunks(&whole[..end])));
+        }
+        assert_eq!(join_chunks("zz\r\n"), "");
+        assert_eq!(join_chunks("2\r\n\u{e9}\u{e9}"), "\u{e9}");
     }
 }

@@ -44,6 +44,7 @@ struct Inner {
     resources: watch::Sender<Arc<Resources>>,
     snapshot: Mutex<Arc<Snapshot>>,
     nodes: Mutex<BTreeMap<String, NodeState>>,
+    ended: watch::Sender<bool>,
     report: Arc<dyn Report>,
     metrics: Metrics,
 }
@@ -61,12 +62,13 @@ impl ControlPlane {
     /// A control plane for Envoys that listen on these addresses.
     pub fn new(addresses: Vec<IpAddr>, metrics: Metrics, report: Arc<dyn Report>) -> Self {
         let resources = watch::Sender::new(Arc::default());
-        let (snapshot, nodes) = (Mutex::default(), Mutex::default());
+        let (snapshot, nodes, ended) = (Mutex::default(), Mutex::default(), watch::Sender::default());
         Self(Arc::new(Inner {
             addresses,
             resources,
             snapshot,
             nodes,
+            ended,
             report,
             metrics,
         }))
@@ -110,6 +112,11 @@ impl ControlPlane {
         let nodes = self.0.nodes.lock();
         let settled = nodes.get(node).and_then(|state| state.settled.as_ref());
         settled.is_some_and(|settled| Arc::ptr_eq(settled, &resources))
+    }
+
+    /// Ends every stream, now and from now on.
+    pub(crate) fn end_streams(&self) {
+        self.0.ended.send_replace(true);
     }
 
     /// How many Envoys are connected.
@@ -227,6 +234,7 @@ async fn serve<Q, R>(
     R: From<Response>,
 {
     let mut updates = inner.resources.subscribe();
+    let mut ended = inner.ended.subscribe();
     let mut stream = Stream::new(variant);
     let mut connected = None;
     loop {
@@ -244,6 +252,7 @@ async fn serve<Q, R>(
         }
         let gated = stream.is_gated(&resources);
         tokio::select! {
+            _ = ended.wait_for(|ended| *ended) => return,
             request = requests.next() => {
                 let incoming: Incoming = match request {
                     Some(Ok(request)) => request.into(),

@@ -79,8 +79,8 @@ impl Bootstrap {
 }
 
 /// The arguments of Envoy besides its bootstrap, the same in a pod and under the supervisor.
-pub fn arguments(log_level: LogLevel) -> Vec<String> {
-    let drain = DRAIN_TIME.as_secs().to_string();
+pub fn arguments(log_level: LogLevel, drain_time: Duration) -> Vec<String> {
+    let drain = drain_time.as_secs().to_string();
     let fixed = [
         "--log-level",
         level_name(log_level),

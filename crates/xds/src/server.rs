@@ -74,21 +74,30 @@ impl Listener {
     }
 }
 
-/// Serves until `shutdown` is ready. Envoys keep what they have.
+/// Serves until `shutdown` is ready; then streams and connections end. Envoys keep what they have and come back.
 pub async fn run(
     listener: Listener,
     control: &ControlPlane,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (server, service) = (Server::builder(), control.service());
-    // Streams of Envoys never end by themselves: a graceful end would wait for them for ever.
-    tokio::select! {
-        () = shutdown => Ok(()),
-        served = async {
-            match listener {
-                Listener::Tcp(listener) => server.serve_with_incoming(service, TcpListenerStream::new(listener)).await,
-                Listener::Unix(listener, _) => server.serve_with_incoming(service, UnixListenerStream::new(listener)).await,
-            }
-        } => Ok(served?),
+    let ended = async {
+        shutdown.await;
+        control.end_streams(); // they never end by themselves
+    };
+    match listener {
+        Listener::Tcp(listener) => {
+            let incoming = TcpListenerStream::new(listener);
+            server
+                .serve_with_incoming_shutdown(service, incoming, ended)
+                .await?;
+        }
+        Listener::Unix(listener, _) => {
+            let incoming = UnixListenerStream::new(listener);
+            server
+                .serve_with_incoming_shutdown(service, incoming, ended)
+                .await?;
+        }
     }
+    Ok(())
 }

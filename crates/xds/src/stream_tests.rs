@@ -75,7 +75,7 @@ impl Client {
                 let before = self.clusters.clone();
                 match self.stream.variant {
                     Variant::StateOfTheWorld => {
-                        self.clusters = names.iter().map(ToString::to_string).collect()
+                        self.clusters = names.iter().map(ToString::to_string).collect();
                     }
                     Variant::Delta => {
                         self.clusters.extend(names.iter().map(ToString::to_string));
@@ -89,7 +89,7 @@ impl Client {
                     };
                     match self.stream.variant {
                         Variant::StateOfTheWorld => {
-                            request.subscribe = self.clusters.iter().cloned().collect()
+                            request.subscribe = self.clusters.iter().cloned().collect();
                         }
                         Variant::Delta => {
                             request.subscribe = self.clusters.difference(&before).cloned().collect();

@@ -57,8 +57,9 @@ pub struct Supervisor {
     pub bootstrap: Bootstrap,
     /// Worker threads; Envoy's own choice is one a core.
     pub threads: Option<usize>,
-    /// Arguments besides the usual ones; a later one wins.
-    pub more_arguments: Vec<String>,
+    /// How long Envoy keeps connections whose listener or filter chain is gone; usually
+    /// [`DRAIN_TIME`](crate::bootstrap::DRAIN_TIME).
+    pub drain_time: Duration,
 }
 
 impl Supervisor {
@@ -101,11 +102,11 @@ impl Supervisor {
         command
             .arg("--config-yaml")
             .arg(self.bootstrap.document().to_string())
-            .args(arguments(level));
+            .args(arguments(level, self.drain_time));
         if let Some(threads) = self.threads {
             command.arg("--concurrency").arg(threads.to_string());
         }
-        command.args(&self.more_arguments).kill_on_drop(true);
+        command.kill_on_drop(true);
         command
     }
 
@@ -117,7 +118,7 @@ impl Supervisor {
                 tracing::warn!(%error, "the log level of Envoy stays as it was");
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -133,6 +133,8 @@ pub async fn what_no_route_names_is_reset(engine: &impl Engine) {
     world
         .publish("one", "one.demo.test", 8443, &[echo.address])
         .publish("two", "two.demo.test", 8443, &[echo.address]);
+    // A port with an answer for hellos without a name has none for what is no hello at all.
+    world.publish("kube-apiserver", "three.demo.test", 8443, &[echo.address]);
     engine.apply(world.snapshot()).await;
     let at = SocketAddr::new(engine.ip(), 8443);
     for (what, bytes) in [

@@ -16,7 +16,7 @@ use oooi_api::report::Recorded;
 use oooi_proxy::snapshot::Snapshot;
 use oooi_xds::admin::Admin;
 use oooi_xds::ads::ControlPlane;
-use oooi_xds::bootstrap::{Bootstrap, Endpoint};
+use oooi_xds::bootstrap::{Bootstrap, DRAIN_TIME, Endpoint};
 use oooi_xds::metrics::Metrics;
 use oooi_xds::server::{self, Listener};
 use oooi_xds::supervisor::{self, Supervisor};
@@ -52,6 +52,7 @@ pub struct Control {
     pub report: Arc<Recorded>,
     pub metrics: Metrics,
     pub endpoint: Endpoint,
+    shutdown: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
@@ -63,8 +64,9 @@ impl Control {
         let metrics = Metrics::default();
         let plane = ControlPlane::new(vec![ip], metrics.clone(), report.clone());
         let served = plane.clone();
+        let (shutdown, asked) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
-            server::run(listener, &served, std::future::pending())
+            server::run(listener, &served, async { _ = asked.await })
                 .await
                 .unwrap();
         });
@@ -73,14 +75,15 @@ impl Control {
             report,
             metrics,
             endpoint,
+            shutdown,
             task,
         }
     }
 
-    /// Ends it as if the process was killed: streams break.
+    /// Ends it as the end of its process would: streams and connections are closed.
     pub async fn kill(self) {
-        self.task.abort();
-        let _ = self.task.await;
+        drop(self.shutdown);
+        in_time("the control plane to end", self.task).await.unwrap();
     }
 }
 
@@ -96,7 +99,11 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    pub async fn start(more_arguments: &[&str]) -> Self {
+    pub async fn start() -> Self {
+        Self::start_with(DRAIN_TIME).await
+    }
+
+    pub async fn start_with(drain_time: std::time::Duration) -> Self {
         let ip = own_address();
         let control = Control::start(ip, &Endpoint::Tcp((ip, 0).into())).await;
         let admin = free_port(ip);
@@ -109,7 +116,7 @@ impl Envoy {
                 connections: 9000,
             },
             threads: Some(2),
-            more_arguments: more_arguments.iter().map(ToString::to_string).collect(),
+            drain_time,
         };
         let (shutdown, asked) = oneshot::channel::<()>();
         let log_level = watch::Sender::new(LogLevel::Error);

@@ -5,7 +5,7 @@ mod battery;
 mod harness;
 
 async fn start() -> harness::Envoy {
-    harness::Envoy::start(&[]).await
+    harness::Envoy::start().await
 }
 
 battery!(start);
