@@ -11,6 +11,8 @@ mod observe;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use oooi_feed::Unreadable;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What a script can tell from the way a command ended; wrong usage is told by clap, with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(commands::up::Args),
+    Dhcp(commands::dhcp::Args),
+    Dns(commands::dns::Args),
+    Proxy(commands::proxy::Args),
+    Leases(commands::leases::Args),
     Lab(commands::lab::Args),
     Check(commands::check::Args),
     Crds(commands::crds::Args),
@@ -64,6 +70,10 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = match cli.command {
         Command::Up(args) => commands::up::run(&args),
+        Command::Dhcp(args) => commands::dhcp::run(&args),
+        Command::Dns(args) => commands::dns::run(&args),
+        Command::Proxy(args) => commands::proxy::run(&args),
+        Command::Leases(args) => commands::leases::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Crds(args) => commands::crds::run(&args),
@@ -71,10 +81,49 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(outcome) => outcome.into(),
-        Err(error) => {
+        Err(error) => failed(&error),
+    }
+}
+
+/// Says what failed. A manifest that is wrong is shown with all its mistakes.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref() {
+        Some(Unreadable::Wrong(mistakes)) => {
+            for mistake in mistakes {
+                eprintln!("{}\n", mistake.with_snippet());
+            }
+            Outcome::Invalid.into()
+        }
+        Some(unreadable) => {
+            eprintln!("oooi: {unreadable}");
+            Outcome::Invalid.into()
+        }
+        None => {
             // The whole chain on one line: what failed, and why.
             eprintln!("oooi: {error:#}");
-            ExitCode::FAILURE
+            Outcome::Failed.into()
         }
+    }
+}
+
+/// Runs a command's work on this thread. Servers that want more threads start them.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+/// Ends when somebody asks the process to end.
+pub(crate) async fn until_signal() {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
     }
 }

@@ -1,40 +1,119 @@
 //! Metrics and probes over HTTP, and events in the log.
 
+use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
 
 use anyhow::Context;
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use oooi_api::report::{Event, Report, ServerReport, Severity};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 use tracing::{debug, info, warn};
 
-/// Serves `/metrics`, `/healthz` and `/readyz`.
-pub(crate) async fn serve<F>(address: SocketAddr, metrics: F) -> anyhow::Result<()>
-where
-    F: Fn() -> Result<String, std::fmt::Error> + Clone + Send + Sync + 'static,
-{
-    let exposition = async move || match metrics() {
-        Ok(text) => {
-            let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, format)], text).into_response()
+/// Where metrics and probes are served.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct Bind {
+    /// Where /metrics, /healthz and /readyz are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    metrics_bind_address: SocketAddr,
+}
+
+/// Pages at an address.
+pub(crate) struct Pages {
+    address: SocketAddr,
+    routes: Router,
+}
+
+impl Bind {
+    /// The pages of a server: its metrics, and probes that follow `is_ready`.
+    pub(crate) fn pages<M, R>(self, metrics: M, is_ready: R) -> Pages
+    where
+        M: Fn() -> Result<String, fmt::Error> + Clone + Send + Sync + 'static,
+        R: Fn() -> bool + Clone + Send + Sync + 'static,
+    {
+        let exposition = async move || match metrics() {
+            Ok(text) => {
+                let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                ([(header::CONTENT_TYPE, format)], text).into_response()
+            }
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        };
+        let routes = Router::new()
+            .route("/metrics", get(exposition))
+            .route("/healthz", get("ok"));
+        Pages {
+            address: self.metrics_bind_address,
+            routes: routes.merge(probe("/readyz", is_ready)),
         }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+impl Pages {
+    /// One probe by itself.
+    pub(crate) fn probe<R>(address: SocketAddr, path: &str, holds: R) -> Pages
+    where
+        R: Fn() -> bool + Clone + Send + Sync + 'static,
+    {
+        Pages {
+            address,
+            routes: probe(path, holds),
+        }
+    }
+
+    /// The same with one more page.
+    pub(crate) fn with(
+        mut self,
+        path: &str,
+        page: impl Fn() -> String + Clone + Send + Sync + 'static,
+    ) -> Pages {
+        let json = async move || ([(header::CONTENT_TYPE, "application/json")], page());
+        self.routes = self.routes.route(path, get(json));
+        self
+    }
+}
+
+fn probe<R>(path: &str, holds: R) -> Router
+where
+    R: Fn() -> bool + Clone + Send + Sync + 'static,
+{
+    let page = async move || -> Response {
+        if holds() {
+            "ok".into_response()
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not yet").into_response()
+        }
     };
-    let routes = Router::new()
-        .route("/metrics", get(exposition))
-        .route("/healthz", get("ok"))
-        .route("/readyz", get("ok"));
-    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "{address} cannot be listened on for metrics and probes: choose another by --metrics-bind-address"
-        )
-    })?;
-    info!(%address, "metrics and probes");
-    axum::serve(listener, routes)
-        .await
-        .context("metrics and probes ended")
+    Router::new().route(path, get(page))
+}
+
+/// A registry in the text format of Prometheus.
+pub(crate) fn encode(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry)?;
+    Ok(text)
+}
+
+/// Serves pages for as long as a server runs. An address that cannot be had is an error before it begins.
+pub(crate) async fn beside<T, E>(
+    pages: Vec<Pages>,
+    server: impl Future<Output = Result<T, E>>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    let mut serving = tokio::task::JoinSet::new();
+    for Pages { address, routes } in pages {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("{address} cannot be listened on for metrics and probes: choose another address for them")
+        })?;
+        info!(%address, "metrics and probes");
+        serving.spawn(async move { axum::serve(listener, routes).await });
+    }
+    Ok(server.await?)
 }
 
 /// Where there is no Kubernetes, what servers report is logged.

@@ -29,6 +29,9 @@ pub enum Unreadable {
         /// The directory.
         path: String,
     },
+    /// There is nothing in them.
+    #[error("there is no document in the manifests: write one")]
+    Nothing,
     /// What they say is wrong.
     #[error("{}", list(.0))]
     Wrong(Vec<Mistake>),
@@ -108,10 +111,10 @@ pub(crate) fn documents(texts: &[Arc<Source>]) -> Result<Vec<Document>, Unreadab
             }
         }
     }
-    if mistakes.is_empty() {
-        Ok(all)
-    } else {
-        Err(Unreadable::Wrong(mistakes))
+    match (mistakes.is_empty(), all.is_empty()) {
+        (true, false) => Ok(all),
+        (true, true) => Err(Unreadable::Nothing),
+        (false, _) => Err(Unreadable::Wrong(mistakes)),
     }
 }
 

@@ -39,6 +39,50 @@ pub fn read(source: &Arc<Source>) -> Result<Vec<Document>, Vec<Mistake>> {
     }
 }
 
+/// The only document of a kind. There must be at least one document.
+pub fn only<'a>(documents: &'a [Document], kind: &str) -> Result<&'a Document, Vec<Mistake>> {
+    let mut of_kind = documents.iter().filter(|document| document.kind == kind);
+    match (of_kind.next(), of_kind.next()) {
+        (Some(document), None) => Ok(document),
+        (Some(_), Some(second)) => Err(vec![second.mistake(
+            "kind",
+            &format!("a second {kind}: one process runs one, start another for this"),
+        )]),
+        (None, _) => {
+            let message = format!("there is no {kind} among the documents: add one");
+            Err(documents
+                .first()
+                .map(|first| first.mistake("kind", &message))
+                .into_iter()
+                .collect())
+        }
+    }
+}
+
+/// All documents of a kind as their type.
+pub fn all<T: DeserializeOwned>(
+    documents: &[Document],
+    api_version: &str,
+    kind: &str,
+) -> Result<Vec<T>, Vec<Mistake>> {
+    let mut decoded = Vec::new();
+    let mut mistakes = Vec::new();
+    for document in documents
+        .iter()
+        .filter(|d| d.api_version == api_version && d.kind == kind)
+    {
+        match document.decode() {
+            Ok(object) => decoded.push(object),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(decoded)
+    } else {
+        Err(mistakes)
+    }
+}
+
 impl Document {
     fn new(source: &Arc<Source>, node: Node) -> Result<Self, Mistake> {
         let text = |key: &str| match node.get(key).map(|entry| &entry.value.data) {

@@ -17,5 +17,5 @@ mod nearest;
 mod structure;
 mod yaml;
 
-pub use document::{Document, read};
+pub use document::{Document, all, only, read};
 pub use mistake::{Mistake, Place, Source};

@@ -33,10 +33,11 @@ pub struct Desired {
 impl Desired {
     /// Reads documents. Addresses that were chosen before are kept: `known` is what ran until now.
     pub fn read(documents: &[Document], known: &Known) -> Result<Self, Vec<Mistake>> {
-        let infra_document = the_infra(documents)?;
+        let infra_document = oooi_manifest::only(documents, "Infra")?;
         let infra: Infra = infra_document.decode().map_err(|mistake| vec![mistake])?;
-        let services: Vec<Service> = decode_all(documents, "v1", "Service")?;
-        let slices: Vec<EndpointSlice> = decode_all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
+        let services: Vec<Service> = oooi_manifest::all(documents, "v1", "Service")?;
+        let slices: Vec<EndpointSlice> =
+            oooi_manifest::all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
         let at = |path: &str, message: &str| infra_document.mistake(path, message);
 
         let components = oooi_plan::plan(&infra, known).map_err(|mistakes| {
@@ -91,38 +92,6 @@ impl Desired {
     pub fn gateway_addresses(&self) -> Vec<IpAddr> {
         let listed = self.components.addresses().proxy;
         listed.iter().filter_map(|address| address.parse().ok()).collect()
-    }
-}
-
-/// The one Infra of a stream.
-fn the_infra(documents: &[Document]) -> Result<&Document, Vec<Mistake>> {
-    let mut infras = documents.iter().filter(|d| d.kind() == "Infra");
-    match (infras.next(), infras.next()) {
-        (Some(infra), None) => Ok(infra),
-        (Some(_), Some(second)) => {
-            let message = "a second Infra: one process runs one, start another for this";
-            Err(vec![second.mistake("kind", message)])
-        }
-        (None, _) => Err(documents
-            .first()
-            .map(|first| vec![first.mistake("kind", "there is no Infra among the documents: add one")])
-            .unwrap_or_default()),
-    }
-}
-
-fn decode_all<T: serde::de::DeserializeOwned>(
-    documents: &[Document],
-    api_version: &str,
-    kind: &str,
-) -> Result<Vec<T>, Vec<Mistake>> {
-    let of_kind = documents
-        .iter()
-        .filter(|d| d.api_version() == api_version && d.kind() == kind);
-    let (decoded, mistakes): (Vec<_>, Vec<_>) = of_kind.map(Document::decode).partition(Result::is_ok);
-    if mistakes.is_empty() {
-        Ok(decoded.into_iter().filter_map(Result::ok).collect())
-    } else {
-        Err(mistakes.into_iter().filter_map(Result::err).collect())
     }
 }
 

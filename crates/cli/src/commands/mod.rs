@@ -3,5 +3,9 @@
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod crds;
+pub(crate) mod dhcp;
+pub(crate) mod dns;
 pub(crate) mod lab;
+pub(crate) mod leases;
+pub(crate) mod proxy;
 pub(crate) mod up;

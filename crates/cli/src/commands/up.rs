@@ -1,6 +1,6 @@
 //! `oooi up`: an Infra without Kubernetes.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,13 +9,12 @@ use oooi_net::Network;
 use oooi_plan::Known;
 use oooi_standalone::desired::Desired;
 use oooi_standalone::up;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::Outcome;
 use crate::input::Files;
-use crate::observe;
+use crate::observe::{self, Bind};
+use crate::{Outcome, block_on, until_signal};
 
 /// Run the DHCP server, the DNS server and the gateway of an Infra in this process, without Kubernetes
 ///
@@ -31,17 +30,13 @@ pub(crate) struct Args {
     /// Where leases are kept
     #[arg(long, value_name = "DIR", default_value = "/var/lib/oooi")]
     state_dir: PathBuf,
-    /// Where metrics and probes are served
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
-    metrics_bind_address: SocketAddr,
+    #[command(flatten)]
+    bind: Bind,
 }
 
 /// Runs until a signal ends it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(serve(args))
+    block_on(serve(args))
 }
 
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
@@ -53,16 +48,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         *known = Known::after(&desired.components);
         Ok(desired)
     };
-    let desired = match oooi_feed::follow(args.files.inputs(), build, |_| {}) {
-        Ok(desired) => desired,
-        Err(oooi_feed::Unreadable::Wrong(mistakes)) => {
-            for mistake in &mistakes {
-                eprintln!("{}\n", mistake.with_snippet());
-            }
-            return Ok(Outcome::Invalid);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let desired = oooi_feed::follow(args.files.inputs(), build, |_| {})?;
     for warning in &desired.borrow().components.warnings {
         warn!(path = warning.path, "{}", warning.message);
     }
@@ -75,28 +61,13 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         metrics: metrics.clone(),
     };
     let running = up::start(&desired, &options).context("the servers cannot be started")?;
-    let ended = tokio::select! {
-        served = observe::serve(args.metrics_bind_address, move || metrics.encode()) => served,
-        () = until_signal() => Ok(()),
-    };
+    let pages = args.bind.pages(move || metrics.encode(), || true);
+    let ended = observe::beside(vec![pages], async { anyhow::Ok(until_signal().await) }).await;
     info!("ending");
     tokio::task::spawn_blocking(move || running.stop()).await?;
     remove_addresses(&args.interface, &added).await;
     ended?;
     Ok(Outcome::Done)
-}
-
-async fn until_signal() {
-    let wait = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => {}
-        () = wait(SignalKind::terminate()) => {}
-    }
 }
 
 /// Puts the servers' addresses on the interface, and says which ones. Without the right to do so they must be there.

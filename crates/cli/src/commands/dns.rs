@@ -1,0 +1,98 @@
+//! `oooi dns`: one DNS server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use oooi_api::DnsServer;
+use oooi_dns::config::Config;
+use oooi_dns::server::{Listeners, Options, Server};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use crate::input::Files;
+use crate::observe::{self, Bind, LogReport, Pages};
+use crate::{Outcome, block_on, until_signal};
+
+/// Run one DNS server from its own resource
+///
+/// The file is a DNSServer. It listens on those of the resource's addresses that this host has, and on those given
+/// here. A change of the file applies at once and loses no query.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    files: Files,
+    /// A further address to listen on, such as the pod's own; may repeat
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<std::net::IpAddr>,
+    /// How much memory answers may be kept in, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    cache_size: usize,
+    /// Log one query in so many
+    #[arg(long, value_name = "N")]
+    query_log: Option<u32>,
+    /// Where /health is served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    health_bind_address: SocketAddr,
+    /// Where /ready is served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8181")]
+    ready_bind_address: SocketAddr,
+    #[command(flatten)]
+    bind: Bind,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<Outcome> {
+    let config = oooi_feed::follow(args.files.inputs(), read, |_| {})?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let possible: Vec<SocketAddr> = config.borrow().listen_addresses().collect();
+    let port = possible.first().map_or(53, SocketAddr::port);
+    let wanted: Vec<SocketAddr> = args
+        .listen
+        .iter()
+        .map(|address| SocketAddr::new(*address, port))
+        .collect();
+    let listeners = Listeners::bind(&wanted, &possible, cores)?;
+    if listeners.addresses().is_empty() {
+        anyhow::bail!(
+            "none of the server's addresses is on this host: add one to an interface, or pass --listen"
+        );
+    }
+    let options = Options {
+        cache_octets: args.cache_size << 20,
+        query_log: args.query_log,
+        ..Options::default()
+    };
+    let server = Server::new(options, cores);
+    let mut registry = Registry::default();
+    server.metrics().register(&mut registry);
+    let probes = server.probes();
+    // Names of machines are only known where there is a cluster; the sender is kept so that none are waited for.
+    let (_names, names) = watch::channel(Arc::default());
+    let serving = server.run(listeners, config, names, Arc::new(LogReport), until_signal());
+    let registry = Arc::new(registry);
+    let (health, ready) = (probes.clone(), probes.clone());
+    let pages = vec![
+        args.bind
+            .pages(move || observe::encode(&registry), move || probes.is_ready()),
+        Pages::probe(args.health_bind_address, "/health", move || health.is_healthy()),
+        Pages::probe(args.ready_bind_address, "/ready", move || ready.is_ready()),
+    ];
+    observe::beside(pages, serving).await?;
+    Ok(Outcome::Done)
+}
+
+fn read(documents: &[oooi_manifest::Document]) -> Result<Config, Vec<oooi_manifest::Mistake>> {
+    let document = oooi_manifest::only(documents, "DNSServer")?;
+    let resource: DnsServer = document.decode().map_err(|mistake| vec![mistake])?;
+    Config::from_resource(&resource).map_err(|found| {
+        found
+            .0
+            .iter()
+            .map(|m| document.mistake(&m.path, &m.message))
+            .collect()
+    })
+}

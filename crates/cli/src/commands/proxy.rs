@@ -1,0 +1,219 @@
+//! `oooi proxy`: one gateway, by Envoy or by the built-in engine.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use oooi_api::ProxyServer;
+use oooi_manifest::{Document, Mistake};
+use oooi_proxy::assemble::Assembler;
+use oooi_proxy::snapshot::Snapshot;
+use oooi_proxy::view::View;
+use oooi_xds::ads::ControlPlane;
+use oooi_xds::bootstrap::{Bootstrap, DRAIN_TIME, Endpoint};
+use oooi_xds::supervisor::{self, Supervisor};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use crate::input::Files;
+use crate::observe::{self, Bind, LogReport};
+use crate::{Outcome, block_on, until_signal};
+
+/// Run one gateway from its own resource
+///
+/// The file is a ProxyServer; beside it stand the Services and EndpointSlices that it forwards to. A change of the
+/// file applies at once and drops no connection.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    files: Files,
+    /// The data plane
+    #[arg(long, value_enum, default_value_t = Engine::Native)]
+    engine: Engine,
+    /// A further address to listen on, such as the pod's own; may repeat
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<IpAddr>,
+    /// The Envoy to start; by default the one on the PATH
+    #[arg(long, value_name = "PATH")]
+    envoy: Option<PathBuf>,
+    /// Where Envoy gets its configuration, on loopback
+    #[arg(long, value_name = "PORT", default_value_t = 18000)]
+    xds_port: u16,
+    /// Envoy's own port for its administration, on loopback
+    #[arg(long, value_name = "PORT", default_value_t = 9901)]
+    envoy_admin_port: u16,
+    #[command(flatten)]
+    bind: Bind,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// The built-in data plane
+    Native,
+    /// Envoy, started and configured over xDS
+    Envoy,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<Outcome> {
+    let followed = oooi_feed::follow(args.files.inputs(), read, |_| {})?;
+    let addresses = addresses(&followed.borrow().resource, &args.listen)?;
+    let snapshots = snapshots_of(followed);
+    match args.engine {
+        Engine::Native => native(args, addresses, snapshots).await,
+        Engine::Envoy => envoy(args, addresses, snapshots).await,
+    }
+}
+
+async fn native(
+    args: &Args,
+    addresses: Vec<IpAddr>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+) -> anyhow::Result<Outcome> {
+    let metrics = oooi_proxy::metrics::Metrics::default();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let options = oooi_proxy::server::Options::new(addresses);
+    let server = oooi_proxy::server::Server::new(options, metrics, Arc::new(LogReport));
+    let admin = server.admin();
+    let registry = Arc::new(registry);
+    let pages = args.bind.pages(move || observe::encode(&registry), || true);
+    let pages = pages.with("/routes", move || json(&admin.view()));
+    observe::beside(vec![pages], server.run(snapshots, until_signal())).await?;
+    Ok(Outcome::Done)
+}
+
+async fn envoy(
+    args: &Args,
+    addresses: Vec<IpAddr>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+) -> anyhow::Result<Outcome> {
+    let binary = supervisor::find(args.envoy.as_deref())?;
+    let report = Arc::new(LogReport);
+    let metrics = oooi_xds::metrics::Metrics::default();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let control = ControlPlane::new(addresses, metrics, report.clone());
+    control.update(&snapshots.borrow().clone());
+
+    let xds = Endpoint::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, args.xds_port)));
+    let listener = oooi_xds::server::Listener::bind(&xds).await?;
+    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, args.envoy_admin_port));
+    let bootstrap = Bootstrap {
+        node: "oooi".into(),
+        xds: listener.endpoint()?,
+        admin,
+        connections: 50_000,
+    };
+    let supervisor = Supervisor {
+        binary,
+        bootstrap,
+        threads: None,
+        drain_time: DRAIN_TIME,
+    };
+
+    let (level, levels) = watch::channel(snapshots.borrow().log_level);
+    let mut changes = snapshots.clone();
+    tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            level.send_replace(changes.borrow_and_update().log_level);
+        }
+    });
+    let follow = {
+        let control = control.clone();
+        async move { control.follow(snapshots).await }
+    };
+    tokio::spawn(follow);
+
+    let registry = Arc::new(registry);
+    let ready = {
+        let control = control.clone();
+        move || control.connected() > 0
+    };
+    let shown = control.clone();
+    let pages = args.bind.pages(move || observe::encode(&registry), ready);
+    let pages = pages.with("/routes", move || json(&View::of_snapshot(&shown.snapshot())));
+    let both = async {
+        let serving = oooi_xds::server::run(listener, &control, until_signal());
+        let (served, ()) = tokio::join!(serving, supervisor.run(levels, report, until_signal()));
+        served
+    };
+    observe::beside(vec![pages], both).await?;
+    Ok(Outcome::Done)
+}
+
+fn json(view: &View) -> String {
+    serde_json::to_string_pretty(view).unwrap_or_default()
+}
+
+/// A gateway's documents.
+struct Gateway {
+    resource: ProxyServer,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+}
+
+fn read(documents: &[Document]) -> Result<Gateway, Vec<Mistake>> {
+    let document = oooi_manifest::only(documents, "ProxyServer")?;
+    Ok(Gateway {
+        resource: document.decode().map_err(|mistake| vec![mistake])?,
+        services: oooi_manifest::all(documents, "v1", "Service")?,
+        slices: oooi_manifest::all(documents, "discovery.k8s.io/v1", "EndpointSlice")?,
+    })
+}
+
+fn assemble(gateway: &Gateway) -> Arc<Snapshot> {
+    let mut assembler = Assembler::default();
+    assembler.set_spec(&gateway.resource.spec);
+    gateway
+        .services
+        .iter()
+        .for_each(|service| assembler.set_service(service));
+    gateway.slices.iter().for_each(|slice| assembler.set_slice(slice));
+    assembler.snapshot()
+}
+
+fn snapshots_of(mut gateways: watch::Receiver<Arc<Gateway>>) -> watch::Receiver<Arc<Snapshot>> {
+    let (sender, receiver) = watch::channel(assemble(&gateways.borrow_and_update()));
+    tokio::spawn(async move {
+        while gateways.changed().await.is_ok() {
+            let next = assemble(&gateways.borrow_and_update());
+            sender.send_replace(next);
+        }
+        // What was read from standard input does not change, and is served on.
+        sender.closed().await;
+    });
+    receiver
+}
+
+/// Those of the resource's addresses that this host has, and those that were asked for.
+fn addresses(resource: &ProxyServer, further: &[IpAddr]) -> anyhow::Result<Vec<IpAddr>> {
+    let network = &resource.spec.network_config;
+    let bare = network.server_ip.split('/').next().unwrap_or_default();
+    let listed = std::iter::once(bare)
+        .chain(network.additional_server_ips.iter().map(String::as_str))
+        .chain(resource.spec.published_ips.iter().map(String::as_str));
+    let mut addresses: Vec<IpAddr> = listed
+        .filter_map(|address| address.parse().ok())
+        .filter(is_local)
+        .collect();
+    addresses.extend(further);
+    if addresses.is_empty() {
+        anyhow::bail!(
+            "none of the gateway's addresses is on this host: add one to an interface, or pass --listen"
+        );
+    }
+    Ok(addresses)
+}
+
+/// An address is local if a socket can be bound to it.
+fn is_local(address: &IpAddr) -> bool {
+    std::net::UdpSocket::bind((*address, 0)).is_ok()
+}
