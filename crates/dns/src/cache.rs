@@ -121,8 +121,9 @@ impl Entry {
             ),
         };
         Entry {
-            message: reply.message.into(),
-            ttls: reply.ttls.into(),
+            // Copied to their size: shrinking the buffers they were built in would leave holes behind.
+            message: reply.message.as_slice().into(),
+            ttls: reply.ttls.as_slice().into(),
             rcode: reply.rcode,
             error,
             stored: now,

@@ -1,6 +1,11 @@
 //! What the tests share: a running server on loopback, a client, and upstreams that behave as told.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(unreachable_pub, reason = "a module of test programs, not a library")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking"
+)]
 
 pub mod process;
 pub mod upstream;

@@ -89,13 +89,13 @@ fn start(package: &str, mut command: Command, folder: tempfile::TempDir, address
     process
 }
 
-/// One question; any answer will do.
+/// One question that every server answers by itself; any answer will do.
 fn answers(address: SocketAddr) -> bool {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))
         .expect("a timeout");
-    let question = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
+    let question = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07version\x04bind\x00\x00\x10\x00\x03";
     socket.send_to(question, address).is_ok() && socket.recv(&mut [0; 512]).is_ok()
 }
 
