@@ -3,7 +3,7 @@
 //! Taken are fenced blocks marked `yaml` or `yml`, and within blocks of shell commands the here-documents that are
 //! given to `apply` or `create`. What is not complete is passed over with its reason, never silently.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use serde_json::Value;
 
@@ -86,8 +86,8 @@ pub(crate) fn content(piece: &Piece, ours: &[Resource]) -> Content {
     if let Some(elision) = piece
         .text
         .lines()
-        .find(|line| line.contains("...") || line.contains('…'))
-        .filter(|line| line.trim() != "...")
+        // Alone on its line `...` ends a document.
+        .find(|line| (line.contains("...") && line.trim() != "...") || line.contains('…'))
     {
         return Content::PassedOver(format!("it leaves something out: `{}`", elision.trim()));
     }
@@ -112,4 +112,72 @@ pub(crate) fn content(piece: &Piece, ours: &[Resource]) -> Content {
         return Content::PassedOver("it is empty".into());
     }
     Content::Ours(found)
+}
+
+#[test]
+fn blocks_and_here_documents_are_found_with_their_lines() {
+    let markdown = "\
+# Title
+```yaml
+kind: A
+```
+1. step
+   ```bash
+   kubectl apply -f - <<'EOF'
+   kind: B
+   list:
+   - c
+   EOF
+   cat <<EOF
+   kind: ignored
+   EOF
+   ```
+```go
+kind: ignored
+```
+```sh
+oc create -f - <<-END
+kind: C
+";
+    let found: Vec<(usize, String)> = pieces(markdown)
+        .into_iter()
+        .map(|piece| (piece.line, piece.text))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (3, "kind: A".to_owned()),
+            (8, "kind: B\nlist:\n- c".to_owned()),
+            (21, "kind: C".to_owned()),
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_complete_manifest_of_ours_is_passed_over_with_the_reason() {
+    let why = |text: &str| match content(
+        &Piece {
+            line: 1,
+            text: text.to_owned(),
+        },
+        &crate::api_server::our_kinds(),
+    ) {
+        Content::PassedOver(why) => why,
+        Content::Ours(objects) => panic!("{} objects of ours in {text}", objects.len()),
+    };
+    let head = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\n";
+    assert!(why(&format!("{head}spec: {{...}}\n")).contains("leaves something out"));
+    assert!(why("apiVersion: v1\nkind: Pod\n").contains("a foreign kind: v1 Pod"));
+    assert!(why("cidr: 10.0.0.0/8\n").contains("not a Kubernetes object"));
+    assert!(why("# nothing\n").contains("empty"));
+    let Content::Ours(objects) = content(
+        &Piece {
+            line: 1,
+            text: format!("{head}spec: {{}}\n...\n"),
+        },
+        &crate::api_server::our_kinds(),
+    ) else {
+        panic!("the end of a document is no elision")
+    };
+    assert_eq!(objects.len(), 1);
 }

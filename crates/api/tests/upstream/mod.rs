@@ -4,6 +4,7 @@
 //! require no more, allow at least the same values and the same lengths, and default to the same. Image fields are
 //! the exception: they have no default any more, so that an old image is never deployed.
 //!
+//! Of the whole object only `spec` may have become required: without it nothing was asked for, and nothing was done.
 //! Rules and patterns are not compared: they refuse what never worked, and `tests/admission.rs` shows what they accept.
 
 use serde_json::Value;
@@ -67,7 +68,8 @@ fn compare(theirs: &Value, ours: &Value, path: &str, losses: &mut Vec<String>) {
     }
     let list = |schema: &Value, name: &str| schema[name].as_array().cloned().unwrap_or_default();
     for required in list(ours, "required") {
-        if !list(theirs, "required").contains(&required) {
+        let asks_for_something = path.is_empty() && required == "spec";
+        if !list(theirs, "required").contains(&required) && !asks_for_something {
             losses.push(format!(
                 "{path}.{} is required now",
                 required.as_str().unwrap_or_default()
@@ -123,8 +125,8 @@ fn widened(theirs: &Value, ours: &Value) -> bool {
         && ours["x-kubernetes-int-or-string"] == true
 }
 
-/// A limit of ours where they had none, or a narrower one. Where they had none, one is a loss only if it could
-/// ever matter: limits that let the API server bound the cost of a rule are far above any use.
+/// A limit that is narrower than theirs. Where they had none ours may have one: the API server asks for limits
+/// wherever a rule looks, and they are far above any use.
 fn limits(theirs: &Value, ours: &Value, path: &str, losses: &mut Vec<String>) {
     for (name, upper) in [
         ("minimum", false),
@@ -140,5 +142,80 @@ fn limits(theirs: &Value, ours: &Value, path: &str, losses: &mut Vec<String>) {
         if (upper && our_limit < their_limit) || (!upper && our_limit > their_limit) {
             losses.push(format!("{path} has {name} {our_limit} instead of {their_limit}"));
         }
+    }
+}
+
+#[test]
+fn every_loss_is_found() {
+    let definition = |schema: Value| {
+        serde_json::json!({"spec": {
+            "group": "g", "scope": "Namespaced", "names": {"kind": "K", "plural": "ks", "shortNames": ["k"]},
+            "versions": [{"name": "v1", "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": schema},
+            }}}],
+        }})
+    };
+    let older = serde_json::json!({
+        "type": "object",
+        "required": ["a"],
+        "properties": {
+            "a": {"type": "string", "enum": ["x", "y"], "default": "x"},
+            "b": {"type": "array", "items": {"type": "object", "properties": {"c": {"type": "integer", "maximum": 9}}}},
+            "image": {"type": "string", "default": "old"},
+        },
+    });
+    let mut same = older.clone();
+    same["properties"]["image"]["default"] = Value::Null;
+    assert_eq!(
+        losses(&definition(older.clone()), &definition(same.clone())),
+        Vec::<String>::new()
+    );
+
+    for (pointer, value, loss) in [
+        (
+            "/required",
+            serde_json::json!(["a", "b"]),
+            ".spec.b is required now",
+        ),
+        (
+            "/properties/a/enum",
+            serde_json::json!(["x", "z"]),
+            ".spec.a does not take",
+        ),
+        (
+            "/properties/a/default",
+            serde_json::json!("y"),
+            ".spec.a has the default",
+        ),
+        (
+            "/properties/a/type",
+            serde_json::json!("integer"),
+            ".spec.a has the type",
+        ),
+        (
+            "/properties/b/items/properties",
+            serde_json::json!({}),
+            ".spec.b[].c is gone",
+        ),
+        (
+            "/properties/b/items/properties/c/maximum",
+            serde_json::json!(8),
+            ".spec.b[].c has maximum 8",
+        ),
+        (
+            "/properties/image/default",
+            serde_json::json!("old"),
+            ".spec.image must have no default",
+        ),
+    ] {
+        let mut changed = same.clone();
+        if let Some(place) = changed.pointer_mut(pointer) {
+            *place = value;
+        }
+        let found = losses(&definition(older.clone()), &definition(changed));
+        assert!(
+            found.len() == 1 && found[0].starts_with(loss),
+            "{loss}: {found:?}"
+        );
     }
 }
