@@ -105,12 +105,19 @@ impl Reply {
         if self.rapid {
             put_pieces(out, code::RAPID_COMMIT, &[]);
         }
-        let relay = request.options.get(code::RELAY_AGENT);
         let size = request
             .max_size
             .map_or(DEFAULT, |size| usize::from(size).saturating_sub(IP_UDP));
+        let size = size.clamp(DEFAULT, LONGEST);
+        // What a relay says is repeated whole or not at all.
+        let room = size.saturating_sub(out.len() + 4);
+        let relay = request.options.get(code::RELAY_AGENT);
+        let (relay, too_long) = match relay.filter(|value| wire_length(value) <= room) {
+            Some(value) => (Some(value), false),
+            None => (None, request.options.contains(code::RELAY_AGENT)),
+        };
         let last = relay.as_ref().map_or(0, |value| wire_length(value)) + 1;
-        let limit = size.clamp(DEFAULT, LONGEST).saturating_sub(last + 3); // three for option 52
+        let limit = size.saturating_sub(last + 3); // three for option 52
         let mut writer = Writer {
             out,
             limit,
@@ -122,7 +129,7 @@ impl Reply {
         if self.kind != MessageType::Nak {
             self.parameters(config, request, &mut writer);
         }
-        let (lent, left_out) = writer.lend();
+        let (lent, mut left_out) = writer.lend();
         if lent > 0 {
             out.extend([code::OVERLOAD, 1, lent]);
         } else if self.kind != MessageType::Nak {
@@ -130,6 +137,9 @@ impl Reply {
         }
         if let Some(relay) = relay {
             put_pieces(out, code::RELAY_AGENT, &relay);
+        }
+        if too_long {
+            left_out.push(code::RELAY_AGENT);
         }
         out.push(code::END);
         if out.len() < SHORTEST {

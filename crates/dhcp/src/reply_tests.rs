@@ -181,3 +181,33 @@ fn clients_renew_at_different_times_within_the_bounds() {
     let short = Times::new(Duration::from_secs(1), MAC, [0; 4]);
     assert!(short.renew <= short.rebind && short.rebind <= short.lease);
 }
+
+#[test]
+fn no_answer_is_longer_than_its_client_takes_whatever_it_must_repeat() {
+    for relay in [0, 100, 255, 256, 290, 600, 1400] {
+        for id in [2, 100, 255] {
+            for size in [0_u16, 576, 1000, 65535] {
+                let request = Packet::new(MessageType::Request, MAC)
+                    .giaddr(Ipv4Addr::new(192, 168, 100, 9))
+                    .client_id(&vec![3; id])
+                    .option(code::RELAY_AGENT, &vec![7; relay])
+                    .option(code::MAX_MESSAGE_SIZE, &size.to_be_bytes())
+                    .build();
+                let (answer, left_out) = encode(|_| {}, &ack(), &request);
+                let longest = usize::from(size.clamp(576, 1500)) - 28;
+                assert!(
+                    answer.bytes.len() <= longest,
+                    "{relay} {id} {size}: {}",
+                    answer.bytes.len()
+                );
+                let repeated = answer.option(code::RELAY_AGENT).map(|value| value.len());
+                assert_eq!(
+                    repeated.is_none(),
+                    left_out.contains(&code::RELAY_AGENT),
+                    "{relay} {id} {size}"
+                );
+                assert!(repeated.is_none_or(|length| length == relay) && answer.kind() == 5);
+            }
+        }
+    }
+}

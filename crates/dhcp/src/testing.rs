@@ -11,3 +11,4 @@
 pub mod battery;
 pub mod fixture;
 pub mod packet;
+pub mod shared;

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use netns::relay::Relay;
 use netns::{Home, Lan, Namespace, Process, await_that, read, serve};
 use oooi_dhcp::lease::State;
 use oooi_dhcp::mac::Mac;
@@ -383,4 +384,27 @@ fn a_lease_is_released_by_hand_while_the_server_runs() {
         home.lease(address).unwrap().state == State::Released
     });
     assert!(!oooi_dhcp::ledger::release(&home.state(), ip(20), now).unwrap());
+}
+
+#[test]
+fn a_relay_gets_the_answers_for_its_clients_with_its_information() {
+    let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(SPEC));
+    let _server = serve(&lan, &home.spec(), &home.state());
+    let station = lan.attach();
+    station.run("ip addr add 192.168.100.9/24 dev eth0");
+    let relay = station.enter(|| Relay::new(ip(9), ip(2)));
+    relay.wait(Some(std::time::Duration::from_secs(5)));
+    let mac = Mac([2, 0, 0, 0, 0, 9]);
+    let information = [1, 4, b'p', b'o', b'r', b't'];
+    relay.send(Packet::new(MessageType::Discover, mac).option(82, &information));
+    let offer = relay.receive().expect("an offer");
+    assert_eq!(
+        (offer.kind(), offer.yiaddr(), offer.option(82).unwrap()),
+        (2, ip(10), information.to_vec())
+    );
+    relay.select(mac, offer.yiaddr());
+    assert_eq!(relay.receive().expect("an ACK").kind(), 5);
+    relay.select(Mac([2, 0, 0, 0, 0, 8]), ip(10));
+    let nak = relay.receive().expect("a NAK");
+    assert_eq!((nak.kind(), nak.bytes[10]), (6, 0x80), "a relay broadcasts a NAK");
 }

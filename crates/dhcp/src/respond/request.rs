@@ -67,7 +67,12 @@ pub(super) fn decide(view: View<'_>, client: &Client<'_>, message: &Message<'_>)
         None => {
             // The offer may have been made before a restart; a client of a former server may have its lease still.
             let in_grace = view.config.migration_grace.is_some_and(|until| view.now < until);
-            if phase == Phase::Selecting || in_grace {
+            let has_another = client
+                .former(view)
+                .is_some_and(|lease| lease.is_live(view.now) && client.may_have(view, lease.address));
+            if has_another {
+                refuse("another address was offered or leased to this client")
+            } else if phase == Phase::Selecting || in_grace {
                 client.must_be_modest(view)?;
                 Ok(grant(view, client, message, address))
             } else {

@@ -207,6 +207,12 @@ fn an_offer_that_was_forgotten_by_a_restart_is_still_granted() {
     let address = offered(&world.send(discover(1)));
     world.leases = Leases::new(&world.config, vec![], world.now);
     assert_eq!(granted(&world.send(select(1, address))), address);
+    let other = "another address was offered or leased to this client";
+    assert_eq!(
+        refused(&world.send(select(1, ip(15)))),
+        other,
+        "one address a client"
+    );
 }
 
 #[test]

@@ -13,6 +13,8 @@
     reason = "each test uses a part of it; entering a namespace before exec has no safe wrapper"
 )]
 
+pub mod relay;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
