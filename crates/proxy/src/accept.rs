@@ -63,9 +63,12 @@ async fn admit(accepted: io::Result<(TcpStream, SocketAddr)>, key: ListenerKey, 
         Err(error) => return tracing::debug!(port = key.port, %error, "accept"),
     };
     shared.recovered();
-    let wait = shared.accepts.lock().take(Instant::now());
-    if let Err(time) = wait {
-        pause(shared, sleep(time)).await;
+    loop {
+        let taken = shared.accepts.lock().take(Instant::now());
+        match taken {
+            Ok(()) => break,
+            Err(time) => pause(shared, sleep(time)).await,
+        }
     }
     // At the limit this one connection waits here and the others in the kernel's queue.
     let slot = match shared.slots.try_acquire() {

@@ -1,5 +1,7 @@
 //! The protocol as a generic client sees it over gRPC, without an Envoy; and what it costs.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 #[path = "../../proxy/tests/battery/mod.rs"]
 mod battery;
 mod harness;

@@ -1,5 +1,7 @@
 //! What happens when Envoy or its control plane fails, and when a configuration is refused.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 #[path = "../../proxy/tests/battery/mod.rs"]
 mod battery;
 mod harness;
