@@ -10,9 +10,11 @@
 //! never fixed up in silence and never ends the search: [`Mistake`]s carry the path of their field and say how to
 //! mend it, [`Warning`]s say what works but not as one might expect.
 
+pub mod hosted_cluster;
 pub mod infra;
 mod mistake;
 mod name;
+pub mod network;
 pub mod object_name;
 
 pub use infra::{Components, Known, plan};

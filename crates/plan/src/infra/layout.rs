@@ -93,6 +93,7 @@ pub(super) fn layout(subject: &Subject<'_>, network: &Network, notes: &mut Notes
     if dhcp_runs && layout.range.is_none() && !range_is_written(subject) {
         layout.range = choose_range(subject, &layout, notes);
     }
+    layout.published.retain(|address| !layout.proxy.contains(address));
     overlap::check(subject, &layout, notes);
     Some(layout)
 }
@@ -127,10 +128,16 @@ fn given(
             }
         }
     }
+    let held = servers
+        .iter()
+        .filter(|server| server.role == Role::Proxy)
+        .flat_map(|server| server.kept.iter().copied());
+    let held: Vec<Ipv4Addr> = held.collect();
     for (at, address) in published.iter().enumerate() {
         let path = format!("spec.infraComponents.proxy.publishedIPs[{at}]");
         match owners.get(address) {
             Some((_, "gateway")) => {} // the gateway answers there anyway
+            None if held.contains(address) => {}
             Some((other, owner)) => notes.mistake(
                 path,
                 format!("{address} is the {owner}'s ({other}): the gateway cannot answer for it"),

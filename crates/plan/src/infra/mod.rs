@@ -25,6 +25,7 @@ use oooi_api::infra::InfraComponents;
 
 use crate::mistake::{Mistake, Notes};
 
+pub(crate) use backends::backend;
 pub use components::Components;
 pub use control_plane::{API_SERVER, pod_names};
 pub use known::{Attachment, ControlPlane, Known, Neighbour, Occupied};
