@@ -181,7 +181,7 @@ async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
         ..Options::default()
     };
     let server = start_with(options, |spec| {
-        spec.upstream_dns = vec![format!("tls://{at}#dns.corp.example")]
+        spec.upstream_dns = vec![format!("tls://{at}#dns.corp.example")];
     })
     .await;
     assert_eq!(

@@ -2,14 +2,15 @@
 
 mod support;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use oooi_dns::Names;
+use oooi_dns::{Names, Options};
 use support::process::{dig, kdig};
-use support::{NODE, POD, STRANGER, ask, data, question, start, until};
+use support::{NODE, POD, STRANGER, ask, data, exchange, question, start, start_with, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_a_pod_and_a_stranger_see_different_things() {
@@ -196,5 +197,59 @@ async fn malformed_messages_are_counted_and_answered_by_the_rfc() {
     })
     .await;
     assert_eq!(server.metric("oooi_dns_silent_total"), 2.0);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_too_long_for_udp_is_cut_and_dig_fetches_it_by_tcp() {
+    let server = start(|spec| {
+        spec.static_entries[0].additional_ips = (10..110).map(|last| format!("127.0.1.{last}")).collect();
+    })
+    .await;
+    let vlan = server.vlan;
+    let checks = move || {
+        let cut = dig(NODE.into(), vlan, &["+ignore", "api.hub.example.com", "A"]);
+        assert!(
+            cut.contains("flags: qr aa tc rd;") && cut.contains("ANSWER: 0"),
+            "{cut}"
+        );
+        let whole = dig(NODE.into(), vlan, &["+short", "api.hub.example.com", "A"]);
+        assert_eq!(whole.lines().filter(|line| line.starts_with("127.")).count(), 101);
+    };
+    tokio::task::spawn_blocking(checks)
+        .await
+        .expect("the checks pass");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_over_its_rate_is_sent_to_tcp_or_nowhere_and_others_are_served() {
+    let rate_limit = Some(oooi_dns::server::RateLimit { rate: 1, burst: 5 });
+    let server = start_with(
+        Options {
+            rate_limit,
+            ..Options::default()
+        },
+        |_| {},
+    )
+    .await;
+    let (mut answered, mut cut, mut silent) = (0, 0, 0);
+    for _ in 0..30 {
+        let wire = question("api.hub.example.com.", RecordType::A)
+            .to_vec()
+            .expect("a question can be written");
+        match exchange(NODE, server.vlan, &wire, Duration::from_millis(50)).await {
+            Some(answer) if answer[2] & 2 != 0 => cut += 1,
+            Some(_) => answered += 1,
+            None => silent += 1,
+        }
+    }
+    // Each of the two cores counts for itself, and a slow run may earn some more.
+    assert!((5..=16).contains(&answered), "{answered} of 30 were answered");
+    assert!(cut > 3 && silent > 3, "{cut} were cut and {silent} dropped");
+    let asked = question("api.hub.example.com.", RecordType::A);
+    let other = ask(Ipv4Addr::new(127, 0, 1, 21), server.vlan, &asked).await;
+    assert_eq!(data(&other), ["127.0.1.4"]);
+    assert!(server.metric("oooi_dns_rate_limited_total") >= f64::from(cut + silent));
     server.stop().await;
 }
