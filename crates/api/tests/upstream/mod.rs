@@ -5,7 +5,7 @@
 //! the exception: they have no default any more, so that an old image is never deployed.
 //!
 //! Of the whole object only `spec` may have become required: without it nothing was asked for, and nothing was done.
-//! Rules and patterns are not compared: they refuse what never worked, and `tests/admission.rs` shows what they accept.
+//! Rules and patterns are not compared: they refuse what never worked, and `tests/cluster_admission.rs` shows what they accept.
 
 use serde_json::Value;
 
