@@ -134,6 +134,11 @@ impl ControlPlane {
             "--use-service-account-credentials=true".to_owned(),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
+            // Made at the start; its default is a folder of the host.
+            format!(
+                "--flex-volume-plugin-dir={}",
+                state.path().join("volume-plugins").display()
+            ),
             "--allocate-node-cidrs=true".to_owned(),
             format!("--cluster-cidr={PODS}"),
         ]);

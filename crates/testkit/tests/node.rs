@@ -402,6 +402,31 @@ async fn ask(namespace: &Namespace<'_>, url: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
+async fn two_nodes_at_once_do_not_meet() {
+    let (one, two) = tokio::join!(Node::start(), Node::start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let [here, beside, elsewhere] = [
+        one.tenant("here").await,
+        one.tenant("beside").await,
+        two.tenant("elsewhere").await,
+    ]
+    .map(Result::unwrap);
+    here.address("192.168.100.50/24").unwrap();
+    beside.address("192.168.100.51/24").unwrap();
+    elsewhere.address("192.168.100.52/24").unwrap();
+    here.run("ping", &["-c1", "-W5", "192.168.100.51"]).unwrap();
+    let error = here
+        .run("ping", &["-c1", "-W1", "192.168.100.52"])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("100% packet loss"), "{error}");
+    for node in [&one, &two] {
+        let nodes = node.kubectl(&["get", "nodes", "--output=name"]).await.unwrap();
+        assert_eq!(nodes, "node/node\n", "each API server knows its own node alone");
+    }
+}
+
+#[tokio::test]
 async fn a_node_leaves_nothing_behind_twice_in_a_row() {
     for round in 1..=2 {
         let node = Node::start().await.unwrap();
