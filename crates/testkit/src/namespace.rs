@@ -97,26 +97,17 @@ impl Drop for Namespace<'_> {
         let name = self.name.as_str();
         if thread::panicking() {
             eprintln!("==== namespace {name} at the failure ====");
-            eprintln!(
-                "{}",
-                self.say(&["--namespace", name, "get", "pods", "--output=wide"])
-            );
-            eprintln!(
-                "{}",
-                self.say(&["--namespace", name, "get", "events", "--sort-by=.lastTimestamp"])
-            );
-            eprintln!(
-                "{}",
-                self.say(&[
-                    "--namespace",
-                    name,
-                    "logs",
-                    "--prefix",
-                    "--tail=20",
-                    "--selector=!none",
-                    "--all-containers"
-                ])
-            );
+            for question in [
+                "get pods --output=wide",
+                "get events --sort-by=.lastTimestamp",
+                "logs --selector=!none --all-containers --prefix --tail=20",
+            ] {
+                let words: Vec<&str> = ["--namespace", name]
+                    .into_iter()
+                    .chain(question.split(' '))
+                    .collect();
+                eprintln!("{}", self.say(&words));
+            }
             eprintln!("{}", self.cluster.logs());
         }
         self.say(&["delete", "namespace", name, "--wait=false", "--ignore-not-found"]);
