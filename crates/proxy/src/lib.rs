@@ -18,16 +18,15 @@ pub mod route;
 pub mod server_name;
 pub mod snapshot;
 
-mod accept;
 pub mod announce;
 mod connection;
-mod idle;
 mod listen;
 pub mod metrics;
 mod pipe;
 mod relay;
 pub mod server;
 mod shared;
+mod slab;
 mod table;
 mod udp;
 pub mod view;

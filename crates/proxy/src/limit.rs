@@ -75,6 +75,11 @@ impl Rate {
         }
         Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
     }
+
+    /// Gives a token back that was not needed.
+    pub fn put_back(&mut self) {
+        self.tokens += 1.0;
+    }
 }
 
 /// Open connections by client. Holds only clients that have one.

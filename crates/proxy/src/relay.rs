@@ -1,25 +1,21 @@
-//! Moves the bytes of one connection in both directions until both have ended.
+//! Moves the bytes of an established connection, one direction at a time.
 //!
-//! A quiet connection holds no buffer. Each thread has one, and bytes pass through it from read to write
-//! within one poll; only what the other side does not take at once is kept aside, and then that direction is
-//! not read any further (back-pressure). A direction that fills the buffer again and again is bulk: from then on
-//! its bytes go through a pooled pipe by splice(2) without being copied, until it runs dry.
+//! A quiet connection holds no buffer. Each thread has one, and bytes pass through it from read to write at
+//! once; only what the other side does not take is kept aside, and then that direction is not read any further
+//! (back-pressure). A direction that fills the buffer again and again is bulk: from then on its bytes go through
+//! a pooled pipe by splice(2) without being copied, until it runs dry.
 //!
-//! An end of stream is passed on as a half-close, after the bytes before it; a reset as a reset.
+//! An end of stream is passed on as a half-close, after the bytes before it.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 use rustix::pipe::{SpliceFlags, splice};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::pipe::Pipe;
 
-const BUFFER: usize = 64 * 1024;
+/// The size of a thread's buffer.
+pub(crate) const BUFFER: usize = 64 * 1024;
 /// Full buffers in a row that make a direction bulk: 256 KiB without a pause.
 const BULK_AFTER: u8 = 4;
 /// Spliced pieces in a row that would have fitted into a quarter of the buffer, after which copying is cheaper.
@@ -27,42 +23,107 @@ const SMALL_AFTER: u8 = 8;
 /// Rounds of reading and writing after which other connections get their turn.
 const ROUNDS: usize = 16;
 
-thread_local! {
-    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into_boxed_slice());
+/// A socket, and what is known of it: epoll tells changes only.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) stream: TcpStream,
+    /// A read may find something.
+    pub(crate) readable: bool,
+    /// A write may go through.
+    pub(crate) writable: bool,
+    /// The peer ended or broke off: a short read does not mean that there is nothing more to learn.
+    pub(crate) ended: bool,
 }
 
-/// Learns what a relay moved.
-pub(crate) trait Account {
-    /// Bytes were handed on, in one direction or the other.
-    fn moved(&mut self, to_backend: u64, to_client: u64);
+impl Side {
+    /// A socket of which nothing is known yet.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            readable: false,
+            writable: false,
+            ended: false,
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match again_if_interrupted(|| (&self.stream).read(buffer)) {
+            Ok(count) => {
+                // A short read drained the socket: the next bytes come with an event of their own.
+                self.readable = count == buffer.len() || self.ended || count == 0;
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match again_if_interrupted(|| (&self.stream).write(bytes)) {
+            Ok(count) => {
+                self.writable = count == bytes.len();
+                Ok(count)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.writable = false;
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads before the relay: `None` if there is nothing yet.
+    pub(crate) fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        if self.readable {
+            self.read(buffer)
+        } else {
+            Ok(None)
+        }
+    }
 }
 
-/// A connection on both sides.
-pub(crate) struct Relay<A> {
-    client: TcpStream,
-    backend: TcpStream,
-    to_backend: Direction,
-    to_client: Direction,
-    account: A,
+fn again_if_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// How far a direction got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It waits for an event.
+    Waiting,
+    /// It could go on, but others should have their turn.
+    Yielded,
+    /// Its end was passed on.
+    Done,
 }
 
 /// Bytes that the other side did not take at once.
+#[derive(Debug)]
 struct Held {
     bytes: Box<[u8]>,
     written: usize,
 }
 
 /// Bytes on their way through a pipe.
+#[derive(Debug)]
 struct Spliced {
     pipe: Pipe,
     inside: usize,
 }
 
-#[derive(Default)]
-struct Direction {
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Direction {
     held: Option<Box<Held>>,
     spliced: Option<Box<Spliced>>,
-    moved: u64,
     /// Full reads in a row while copying, small ones in a row while splicing.
     streak: u8,
     bulk: bool,
@@ -70,106 +131,63 @@ struct Direction {
     done: bool,
 }
 
-impl<A: Account + Unpin> Relay<A> {
-    /// A relay that first hands `first` to the backend: the hello that was read to find it.
-    pub(crate) fn new(client: TcpStream, backend: TcpStream, first: Vec<u8>, account: A) -> Self {
-        let mut to_backend = Direction::default();
-        if !first.is_empty() {
-            to_backend.held = Some(Box::new(Held {
-                bytes: first.into_boxed_slice(),
-                written: 0,
-            }));
-        }
-        Self {
-            client,
-            backend,
-            to_backend,
-            to_client: Direction::default(),
-            account,
-        }
-    }
-
-    /// Who counts.
-    pub(crate) fn account(&self) -> &A {
-        &self.account
-    }
-
-    fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self {
-            client,
-            backend,
-            to_backend,
-            to_client,
-            ..
-        } = self;
-        let up = to_backend.poll(client, backend, cx);
-        let down = match &up {
-            Poll::Ready(Err(_)) => Poll::Pending,
-            _ => to_client.poll(backend, client, cx),
-        };
-        let moved = (
-            std::mem::take(&mut self.to_backend.moved),
-            std::mem::take(&mut self.to_client.moved),
-        );
-        if moved != (0, 0) {
-            self.account.moved(moved.0, moved.1);
-        }
-        match (up, down) {
-            (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
-            _ => Poll::Pending,
-        }
-    }
-}
-
-impl<A: Account + Unpin> Future for Relay<A> {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(self.poll_both(cx));
-        if result.is_err() {
-            // One side was reset: the other must not take it for a proper end of stream.
-            let _ = self.client.set_zero_linger();
-            let _ = self.backend.set_zero_linger();
-        }
-        Poll::Ready(result)
-    }
-}
-
 impl Direction {
-    /// Moves what can be moved. Ready when the end of stream was passed on.
-    fn poll(
+    /// A direction that first hands these bytes on.
+    pub(crate) fn starting_with(bytes: Vec<u8>) -> Self {
+        let held = (!bytes.is_empty()).then(|| {
+            Box::new(Held {
+                bytes: bytes.into_boxed_slice(),
+                written: 0,
+            })
+        });
+        Self {
+            held,
+            ..Self::default()
+        }
+    }
+
+    /// Moves what can be moved, and counts it into `moved`.
+    pub(crate) fn pump(
         &mut self,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+        from: &mut Side,
+        to: &mut Side,
+        buffer: &mut [u8],
+        moved: &mut u64,
+    ) -> io::Result<Progress> {
         if self.done {
-            return Poll::Ready(Ok(()));
+            return Ok(Progress::Done);
         }
         for _ in 0..ROUNDS {
-            ready!(self.poll_flush(to, cx))?;
+            if !self.flush(to, moved)? {
+                return Ok(Progress::Waiting);
+            }
             if self.ended {
-                ready!(Pin::new(&mut *to).poll_shutdown(cx)).or_else(already_gone)?;
                 self.done = true;
-                return Poll::Ready(Ok(()));
+                shutdown(&to.stream)?;
+                return Ok(Progress::Done);
+            }
+            if !from.readable {
+                self.rest_pipe();
+                return Ok(Progress::Waiting);
             }
             if self.bulk {
-                ready!(self.poll_splice_in(from, cx))?;
+                self.splice_in(from)?;
             } else {
-                ready!(self.poll_copy(from, to, cx))?;
+                self.copy(from, to, buffer, moved)?;
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Ok(Progress::Yielded)
     }
 
-    /// Hands on what was read before.
-    fn poll_flush(&mut self, to: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Hands on what was read before. False: the other side takes no more for now.
+    fn flush(&mut self, to: &mut Side, moved: &mut u64) -> io::Result<bool> {
         while let Some(held) = &mut self.held {
-            let written = ready!(Pin::new(&mut *to).poll_write(cx, &held.bytes[held.written..]))?;
+            if !to.writable {
+                return Ok(false);
+            }
+            let written = to.write(&held.bytes[held.written..])?;
             held.written += written;
-            self.moved += written as u64;
+            *moved += written as u64;
             if held.written == held.bytes.len() {
                 self.held = None;
             }
@@ -177,97 +195,74 @@ impl Direction {
         while let Some(spliced) = &mut self.spliced
             && spliced.inside > 0
         {
-            ready!(to.poll_write_ready(cx))?;
-            let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-            let out = to.try_io(Interest::WRITABLE, || {
-                splice(&spliced.pipe.reader, None, &*to, None, spliced.inside, flags).map_err(Into::into)
-            });
-            match out {
-                Ok(written) => {
+            if !to.writable {
+                return Ok(false);
+            }
+            match splice_between(&spliced.pipe.reader, &to.stream, spliced.inside)? {
+                Some(written) => {
                     spliced.inside = spliced.inside.saturating_sub(written);
-                    self.moved += written as u64;
+                    *moved += written as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                None => to.writable = false,
             }
         }
-        Poll::Ready(Ok(()))
+        Ok(true)
     }
 
     /// One read through the thread's buffer, and as much of it written as the other side takes.
-    fn poll_copy(
-        &mut self,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        SHARED.with_borrow_mut(|buffer| {
-            let mut read = ReadBuf::new(buffer);
-            ready!(Pin::new(from).poll_read(cx, &mut read))?;
-            let bytes = read.filled();
-            if bytes.is_empty() {
-                self.ended = true;
-                return Poll::Ready(Ok(()));
-            }
-            self.streak = if bytes.len() == BUFFER { self.streak + 1 } else { 0 };
-            if self.streak == BULK_AFTER {
-                (self.bulk, self.streak) = (true, 0);
-            }
-            let mut written = 0;
-            while written < bytes.len() {
-                match Pin::new(&mut *to).poll_write(cx, &bytes[written..]) {
-                    Poll::Ready(Ok(count)) => written += count,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => {
-                        self.held = Some(Box::new(Held {
-                            bytes: bytes[written..].into(),
-                            written: 0,
-                        }));
-                        break;
-                    }
-                }
-            }
-            self.moved += written as u64;
-            Poll::Ready(Ok(()))
-        })
+    fn copy(&mut self, from: &mut Side, to: &mut Side, buffer: &mut [u8], moved: &mut u64) -> io::Result<()> {
+        let Some(count) = from.read(buffer)? else {
+            return Ok(());
+        };
+        if count == 0 {
+            self.ended = true;
+            return Ok(());
+        }
+        self.streak = if count == buffer.len() { self.streak + 1 } else { 0 };
+        if self.streak == BULK_AFTER {
+            (self.bulk, self.streak) = (true, 0);
+        }
+        let mut written = 0;
+        while written < count && to.writable {
+            written += to.write(&buffer[written..count])?;
+        }
+        *moved += written as u64;
+        if written < count {
+            self.held = Some(Box::new(Held {
+                bytes: buffer[written..count].into(),
+                written: 0,
+            }));
+        }
+        Ok(())
     }
 
     /// One read into a pipe. A pipe is held only while bytes flow.
-    fn poll_splice_in(&mut self, from: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if from.poll_read_ready(cx)?.is_pending() {
-            self.rest_pipe();
-            return Poll::Pending;
-        }
+    fn splice_in(&mut self, from: &mut Side) -> io::Result<()> {
         let spliced = match &mut self.spliced {
             Some(spliced) => spliced,
             empty => match Pipe::take() {
                 Ok(pipe) => empty.insert(Box::new(Spliced { pipe, inside: 0 })),
                 Err(_) => {
                     self.bulk = false; // no descriptor left for a pipe: copying still works
-                    return Poll::Ready(Ok(()));
+                    return Ok(());
                 }
             },
         };
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let read = from.try_io(Interest::READABLE, || {
-            splice(&*from, None, &spliced.pipe.writer, None, Pipe::CAPACITY, flags).map_err(Into::into)
-        });
-        match read {
-            Ok(0) => {
+        match splice_between(&from.stream, &spliced.pipe.writer, Pipe::CAPACITY)? {
+            None => from.readable = false,
+            Some(0) => {
                 self.ended = true;
                 self.rest_pipe();
             }
-            Ok(count) => {
+            Some(count) => {
                 spliced.inside += count;
                 self.streak = if count < BUFFER / 4 { self.streak + 1 } else { 0 };
                 if self.streak == SMALL_AFTER {
                     (self.bulk, self.streak) = (false, 0);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Poll::Ready(Err(error)),
         }
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 
     /// Gives the pipe back if nothing is in it.
@@ -278,11 +273,24 @@ impl Direction {
     }
 }
 
+/// `None`: it would block.
+fn splice_between(
+    from: impl rustix::fd::AsFd,
+    to: impl rustix::fd::AsFd,
+    length: usize,
+) -> io::Result<Option<usize>> {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    match again_if_interrupted(|| splice(&from, None, &to, None, length, flags).map_err(Into::into)) {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A peer that is gone cannot be told that the stream ended; its own direction says how it went.
-fn already_gone(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotConnected {
-        Ok(())
-    } else {
-        Err(error)
+fn shutdown(stream: &TcpStream) -> io::Result<()> {
+    match stream.shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+        result => result,
     }
 }

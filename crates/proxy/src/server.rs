@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use oooi_api::report::{Event, Report};
 use parking_lot::RwLock;
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::watch;
+use tokio::net::UdpSocket;
+use tokio::sync::{oneshot, watch};
 
+use crate::config::Transport;
 use crate::limit::Limits;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -22,7 +24,7 @@ use crate::snapshot::{ListenerKey, Snapshot};
 use crate::table::Table;
 use crate::view::View;
 use crate::worker::{Command, Worker};
-use crate::{announce, listen};
+use crate::{announce, listen, udp};
 
 /// How long to wait before a port that could not be bound is tried again.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
@@ -118,7 +120,9 @@ impl Server {
         let workers = (0..self.options.threads.max(1)).map(|index| Worker::start(index, self.shared.clone()));
         let workers = workers.collect::<Result<Vec<_>, _>>().map_err(Error::Thread)?;
         let mut ports = Ports {
+            shared: self.shared.clone(),
             workers,
+            udp: BTreeMap::new(),
             open: BTreeSet::new(),
             failing: BTreeMap::new(),
         };
@@ -173,7 +177,10 @@ impl Server {
 
 /// The sockets that are open, each on every thread.
 struct Ports {
+    shared: Arc<Shared>,
     workers: Vec<Worker>,
+    /// What ends the relay of each UDP port.
+    udp: BTreeMap<(SocketAddr, ListenerKey), oneshot::Sender<()>>,
     open: BTreeSet<(SocketAddr, ListenerKey)>,
     failing: BTreeMap<(SocketAddr, ListenerKey), String>,
 }
@@ -183,7 +190,7 @@ impl Ports {
         self.failing.retain(|port, _| wanted.contains(port));
         for port in wanted.difference(&self.open.clone()) {
             let (address, key) = *port;
-            match self.open_on_all(address, key) {
+            match self.open(address, key) {
                 Ok(()) => {
                     self.open.insert(*port);
                     if self.failing.remove(port).is_some() {
@@ -205,26 +212,40 @@ impl Ports {
         let gone: Vec<_> = self.open.difference(wanted).copied().collect();
         for (address, key) in gone {
             self.open.remove(&(address, key));
-            for worker in &self.workers {
-                let _ = worker.commands.send(Command::Stop(address, key));
-            }
+            self.close(address, key);
         }
     }
 
-    /// All sockets or none: a thread without its socket would leave connections unanswered.
-    fn open_on_all(&self, address: SocketAddr, key: ListenerKey) -> std::io::Result<()> {
+    /// Datagrams are relayed by tasks of this runtime; streams have threads of their own. There it is all sockets
+    /// or none: a thread without its socket would leave connections unanswered.
+    fn open(&mut self, address: SocketAddr, key: ListenerKey) -> std::io::Result<()> {
+        if key.transport == Transport::Udp {
+            let socket = UdpSocket::from_std(listen::open(address, key.transport)?.into())?;
+            let (stop, stopped) = oneshot::channel();
+            tokio::spawn(udp::run(socket, key, self.shared.clone(), stopped));
+            self.udp.insert((address, key), stop);
+            return Ok(());
+        }
         let sockets = self.workers.iter().map(|_| listen::open(address, key.transport));
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
         for (worker, socket) in self.workers.iter().zip(sockets) {
-            let _ = worker.commands.send(Command::Listen(address, key, socket));
+            worker.tell(Command::Listen(address, key, socket));
         }
         Ok(())
     }
 
+    fn close(&mut self, address: SocketAddr, key: ListenerKey) {
+        if self.udp.remove(&(address, key)).is_none() {
+            for worker in &self.workers {
+                worker.tell(Command::Stop(address, key));
+            }
+        }
+    }
+
     async fn drain(self, time: Duration) {
-        let deadline = tokio::time::Instant::now() + time;
+        let deadline = Instant::now() + time;
         for worker in &self.workers {
-            let _ = worker.commands.send(Command::Drain(deadline));
+            worker.tell(Command::Drain(deadline));
         }
         for worker in self.workers {
             let _ = worker.ended.await;

@@ -1,10 +1,10 @@
-//! What all threads of the native engine share, and the ticket that each connection holds of it.
+//! What all threads of the native engine share, and the ticket that each UDP session holds of it.
 
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use oooi_api::report::{Event, Report};
 use parking_lot::Mutex;
@@ -48,6 +48,22 @@ impl Shared {
         self.table.borrow().clone()
     }
 
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.table.borrow().idle_timeout
+    }
+
+    /// Counts one more connection of a client; false if it has too many.
+    pub(crate) fn enter(&self, client: IpAddr) -> bool {
+        self.clients
+            .lock()
+            .enter(client, self.limits.connections_per_client)
+    }
+
+    /// Counts one less.
+    pub(crate) fn leave(&self, client: IpAddr) {
+        self.clients.lock().leave(client);
+    }
+
     /// Whether a line about one connection may be logged: a flood of them must not fill the disk.
     pub(crate) fn may_log(&self) -> bool {
         self.log.lock().take(Instant::now()).is_ok()
@@ -86,14 +102,14 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
         .is_some_and(|code| exhausted.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// A connection's share of the limits, given back when dropped.
+/// A session's share of the limits, given back when dropped.
 pub(crate) struct Ticket {
     shared: Arc<Shared>,
     client: IpAddr,
 }
 
 impl Ticket {
-    /// A ticket for a connection that already took one of [`Shared::slots`]; `None`, and the slot given back, if
+    /// A ticket for a session that already took one of [`Shared::slots`]; `None`, and the slot given back, if
     /// its client has too many.
     pub(crate) fn issue(shared: &Arc<Shared>, client: IpAddr) -> Option<Self> {
         if shared
@@ -109,15 +125,11 @@ impl Ticket {
         shared.slots.add_permits(1);
         None
     }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.clients.lock().leave(self.client);
+        self.shared.leave(self.client);
         self.shared.slots.add_permits(1);
     }
 }

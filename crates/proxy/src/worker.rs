@@ -1,23 +1,42 @@
-//! One thread of the native engine: a single-threaded runtime with its own listening sockets and connections.
+//! One thread of the native engine: its own listening sockets and connections, and one epoll for all of them.
+//!
+//! A runtime for tasks would do the same with more than ten times the memory for an idle connection. The loop is:
+//! wait; note each event and advance its connection; take turns with those that have more to do; accept within
+//! the limits; look at deadlines if there are any. With nothing to do it sleeps until the next sweep for silent
+//! connections.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::Socket;
-use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::oneshot;
 
-use crate::config::Transport;
+use crate::connection::{Connection, Step, Thread, reset, watch};
 use crate::metrics::Reason;
-use crate::shared::Shared;
+use crate::relay::BUFFER;
+use crate::shared::{Shared, is_exhaustion};
+use crate::slab::Slab;
 use crate::snapshot::ListenerKey;
-use crate::{accept, idle, udp};
+
+/// How often deadlines are looked at while a connection has one.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a listener that met a limit waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Connections accepted from one listener before others get their turn.
+const ACCEPTS: usize = 64;
+const EVENTS: usize = 256;
+
+const WAKE: u64 = u64::MAX;
+const LISTENER: u64 = 1 << 63;
 
 /// What the server tells a thread.
 pub(crate) enum Command {
@@ -31,96 +50,383 @@ pub(crate) enum Command {
 
 /// A running thread.
 pub(crate) struct Worker {
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::Sender<Command>,
+    wake: Arc<OwnedFd>,
     pub(crate) ended: oneshot::Receiver<()>,
 }
 
 impl Worker {
     /// Starts a thread.
     pub(crate) fn start(index: usize, shared: Arc<Shared>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()?;
-        let (commands, receiver) = mpsc::unbounded_channel();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let (commands, receiver) = mpsc::channel();
         let (end, ended) = oneshot::channel();
+        let mut work = Work {
+            epoll,
+            shared,
+            wake: wake.clone(),
+            commands: receiver,
+            listeners: HashMap::new(),
+            next_listener: 0,
+            connections: Slab::default(),
+            setups: 0,
+            again: Vec::new(),
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            drain_until: None,
+            last_tick: Instant::now(),
+            last_sweep: Instant::now(),
+        };
         thread::Builder::new()
             .name(format!("proxy-{index}"))
             .spawn(move || {
-                runtime.block_on(work(shared, receiver));
-                drop(runtime); // connections that are left are closed here
+                work.run();
+                drop(work); // connections that are left are closed here
                 let _ = end.send(());
             })?;
-        Ok(Self { commands, ended })
+        Ok(Self {
+            commands,
+            wake,
+            ended,
+        })
+    }
+
+    /// Tells the thread something. A thread that has ended needs no telling.
+    pub(crate) fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 }
 
-type Listening = HashMap<(SocketAddr, ListenerKey), (oneshot::Sender<()>, JoinHandle<()>)>;
-
-async fn work(shared: Arc<Shared>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let sweeper = tokio::spawn(sweep(shared.clone()));
-    let mut listening = Listening::new();
-    let deadline = loop {
-        match commands.recv().await {
-            Some(Command::Listen(address, key, socket)) => match listen(&shared, key, socket) {
-                Ok(task) => _ = listening.insert((address, key), task),
-                Err(error) => tracing::error!(%address, %key, %error, "cannot listen on a bound socket"),
-            },
-            Some(Command::Stop(address, key)) => stop(listening.remove(&(address, key)).into_iter()).await,
-            Some(Command::Drain(deadline)) => break deadline,
-            None => break Instant::now(),
-        }
-    };
-    stop(listening.drain().map(|(_, task)| task)).await;
-    let _ = timeout_at(deadline, async {
-        while idle::count() > 0 {
-            sleep(Duration::from_millis(10)).await; // only while draining
-        }
-    })
-    .await;
-    sweeper.abort();
-}
-
-fn listen(
-    shared: &Arc<Shared>,
+struct Listening {
+    address: SocketAddr,
     key: ListenerKey,
     socket: Socket,
-) -> io::Result<(oneshot::Sender<()>, JoinHandle<()>)> {
-    let (stop, stopped) = oneshot::channel();
-    let task = match key.transport {
-        Transport::Tcp => {
-            let listener = TcpListener::from_std(socket.into())?;
-            tokio::spawn(accept::run(listener, key, shared.clone(), stopped))
-        }
-        Transport::Udp => {
-            let socket = UdpSocket::from_std(socket.into())?;
-            tokio::spawn(udp::run(socket, key, shared.clone(), stopped))
-        }
-    };
-    Ok((stop, task))
+    ready: bool,
+    paused_until: Option<Instant>,
 }
 
-async fn stop(tasks: impl Iterator<Item = (oneshot::Sender<()>, JoinHandle<()>)>) {
-    for (stop, task) in tasks {
-        let _ = stop.send(());
-        let _ = task.await;
+struct Work {
+    epoll: OwnedFd,
+    shared: Arc<Shared>,
+    wake: Arc<OwnedFd>,
+    commands: mpsc::Receiver<Command>,
+    listeners: HashMap<u64, Listening>,
+    next_listener: u64,
+    connections: Slab<Connection>,
+    /// Connections that have a deadline.
+    setups: usize,
+    /// Connections that have more to do.
+    again: Vec<usize>,
+    buffer: Box<[u8]>,
+    drain_until: Option<Instant>,
+    last_tick: Instant,
+    last_sweep: Instant,
+}
+
+impl Work {
+    fn run(&mut self) {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        loop {
+            events.clear();
+            let timeout = self.timeout(Instant::now());
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return tracing::error!(%error, "a thread of the gateway ends: epoll failed"),
+            }
+            for event in &events {
+                let (token, flags) = (event.data.u64(), event.flags);
+                match token {
+                    WAKE => self.obey(),
+                    _ if token & LISTENER != 0 => {
+                        if let Some(listening) = self.listeners.get_mut(&token) {
+                            listening.ready = true;
+                        }
+                    }
+                    _ => self.handle(token, flags),
+                }
+            }
+            for index in std::mem::take(&mut self.again) {
+                self.advance(index);
+            }
+            let now = Instant::now();
+            self.accept_all(now);
+            self.look_at_deadlines(now);
+            self.connections.recycle();
+            if self
+                .drain_until
+                .is_some_and(|until| until <= now || self.connections.is_empty())
+            {
+                return;
+            }
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn timeout(&self, now: Instant) -> Timespec {
+        let mut time = sweep_period(self.shared.idle_timeout());
+        if self.setups > 0 || self.drain_until.is_some() {
+            time = time.min(TICK);
+        }
+        let paused = self
+            .listeners
+            .values()
+            .filter(|listening| listening.ready)
+            .filter_map(|l| l.paused_until);
+        if let Some(until) = paused.min() {
+            time = time.min(until.saturating_duration_since(now));
+        }
+        let more = self
+            .listeners
+            .values()
+            .any(|listening| listening.ready && listening.paused_until.is_none());
+        if more || !self.again.is_empty() {
+            time = Duration::ZERO;
+        }
+        // Rounded up: a wait that ends a little early would be followed by many that last nothing.
+        let millis = i64::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i64::MAX);
+        Timespec {
+            tv_sec: millis / 1000,
+            tv_nsec: millis % 1000 * 1_000_000,
+        }
+    }
+
+    fn obey(&mut self) {
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Listen(address, key, socket) => self.listen(address, key, socket),
+                Command::Stop(address, key) => {
+                    self.stop(|listening| listening.address == address && listening.key == key)
+                }
+                Command::Drain(until) => {
+                    self.drain_until = Some(until);
+                    self.stop(|_| true);
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self, address: SocketAddr, key: ListenerKey, socket: Socket) {
+        let token = LISTENER | self.next_listener;
+        self.next_listener += 1;
+        let flags = EventFlags::IN | EventFlags::ET;
+        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags) {
+            return tracing::error!(%address, %error, "cannot watch a listening socket");
+        }
+        let listening = Listening {
+            address,
+            key,
+            socket,
+            ready: false,
+            paused_until: None,
+        };
+        self.listeners.insert(token, listening);
+    }
+
+    /// Closes listeners, after taking what the kernel has already accepted: it would be reset.
+    fn stop(&mut self, which: impl Fn(&Listening) -> bool) {
+        let stopped: Vec<u64> = self
+            .listeners
+            .iter()
+            .filter(|(_, l)| which(l))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in stopped {
+            let Some(mut listening) = self.listeners.remove(&token) else {
+                continue;
+            };
+            self.resume(&mut listening);
+            let shared = self.shared.clone();
+            while let Ok(slot) = shared.slots.try_acquire() {
+                let Ok(accepted) = accept(&listening.socket) else {
+                    break;
+                };
+                slot.forget();
+                self.serve(accepted, listening.key);
+            }
+        }
+    }
+
+    fn accept_all(&mut self, now: Instant) {
+        let due = |listening: &Listening| {
+            listening.ready && listening.paused_until.is_none_or(|until| until <= now)
+        };
+        let ready: Vec<u64> = self
+            .listeners
+            .iter()
+            .filter(|(_, l)| due(l))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in ready {
+            let Some(mut listening) = self.listeners.remove(&token) else {
+                continue;
+            };
+            self.resume(&mut listening);
+            for _ in 0..ACCEPTS {
+                if !self.accept_one(&mut listening, now) {
+                    break;
+                }
+            }
+            self.listeners.insert(token, listening);
+        }
+    }
+
+    /// Accepts one connection within the limits. False: none is there, or a limit is met.
+    fn accept_one(&mut self, listening: &mut Listening, now: Instant) -> bool {
+        let shared = self.shared.clone();
+        let taken = shared.accepts.lock().take(now);
+        if let Err(time) = taken {
+            self.pause(listening, now + time);
+            return false;
+        }
+        let Ok(slot) = shared.slots.try_acquire() else {
+            shared.accepts.lock().put_back();
+            self.pause(listening, now + PAUSE); // further ones wait in the kernel's queue
+            return false;
+        };
+        match accept(&listening.socket) {
+            Ok(accepted) => {
+                slot.forget(); // given back when the connection ends
+                shared.recovered();
+                self.serve(accepted, listening.key);
+                return true;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => listening.ready = false,
+            Err(error) if is_exhaustion(&error) => {
+                shared.ran_out(&error);
+                self.pause(listening, now + PAUSE);
+            }
+            // The client was gone before it was accepted, or the network went: nothing to do for it.
+            Err(error) => tracing::debug!(port = listening.key.port, %error, "accept"),
+        }
+        shared.accepts.lock().put_back();
+        false
+    }
+
+    fn pause(&self, listening: &mut Listening, until: Instant) {
+        if listening.paused_until.replace(until).is_none() {
+            self.shared.metrics.accept_paused.inc();
+        }
+    }
+
+    fn resume(&self, listening: &mut Listening) {
+        if listening.paused_until.take().is_some() {
+            self.shared.metrics.accept_paused.dec();
+        }
+    }
+
+    fn serve(&mut self, (client, peer): (TcpStream, SocketAddr), key: ListenerKey) {
+        if !self.shared.enter(peer.ip()) {
+            reset(&client);
+            self.shared.slots.add_permits(1);
+            self.shared.metrics.reset(Reason::ClientLimit);
+            if self.shared.may_log() {
+                tracing::warn!(client = %peer, port = key.port, "reset: this client has too many connections");
+            }
+            return;
+        }
+        let connection = Connection::new(client, peer, key, &self.shared, Instant::now());
+        let index = self.connections.insert(connection);
+        self.setups += 1;
+        let watched = self
+            .connections
+            .get_mut(index)
+            .map(|connection| watch(&self.epoll, connection.client(), client_token(index)));
+        match watched {
+            Some(Ok(())) => self.advance(index), // plain TCP connects at once
+            _ => self.close(index),
+        }
+    }
+
+    fn handle(&mut self, token: u64, flags: EventFlags) {
+        let index = usize::try_from(token >> 1).unwrap_or(usize::MAX);
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.note(token & 1 == 1, flags);
+            self.advance(index);
+        }
+    }
+
+    fn advance(&mut self, index: usize) {
+        self.step(index, |connection, token, thread| {
+            connection.advance(token, thread)
+        });
+    }
+
+    fn step(&mut self, index: usize, act: impl FnOnce(&mut Connection, u64, &mut Thread<'_>) -> Step) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        let was_setup = connection.is_setup();
+        let mut thread = Thread {
+            shared: &self.shared,
+            epoll: &self.epoll,
+            buffer: &mut self.buffer,
+        };
+        let step = act(connection, backend_token(index), &mut thread);
+        self.setups -= usize::from(was_setup && !connection.is_setup());
+        match step {
+            Step::Wait => {}
+            Step::Again => self.again.push(index),
+            Step::Close => self.close(index),
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(connection) = self.connections.remove(index) else {
+            return;
+        };
+        self.setups -= usize::from(connection.is_setup());
+        self.shared.leave(connection.peer);
+        drop(connection);
+        self.shared.slots.add_permits(1);
+    }
+
+    fn look_at_deadlines(&mut self, now: Instant) {
+        if self.setups > 0 && now - self.last_tick >= TICK {
+            self.last_tick = now;
+            let setups: Vec<usize> = self.connections.indices(Connection::is_setup).collect();
+            for index in setups {
+                self.step(index, |connection, token, thread| {
+                    connection.tick(token, now, thread)
+                });
+            }
+        }
+        let limit = self.shared.idle_timeout();
+        let passed = now - self.last_sweep;
+        if passed >= sweep_period(limit) {
+            self.last_sweep = now;
+            for index in self.connections.all_indices() {
+                let idle = self
+                    .connections
+                    .get_mut(index)
+                    .is_some_and(|c| c.is_idle(passed, limit));
+                if idle {
+                    self.shared.metrics.reset(Reason::Idle);
+                    self.close(index);
+                }
+            }
+        }
     }
 }
 
-/// Ends silent connections, now and then.
-async fn sweep(shared: Arc<Shared>) {
-    let mut last = Instant::now();
-    let mut tables = shared.table.subscribe();
-    loop {
-        let limit = tables.borrow_and_update().idle_timeout;
-        tokio::select! {
-            () = sleep(idle::period(limit)) => {}
-            changed = tables.changed() => if changed.is_err() { return },
-        }
-        let now = Instant::now();
-        for _ in 0..idle::sweep(now - last, limit) {
-            shared.metrics.reset(Reason::Idle);
-        }
-        last = now;
-    }
+fn client_token(index: usize) -> u64 {
+    (index as u64) << 1
+}
+
+fn backend_token(index: usize) -> u64 {
+    client_token(index) | 1
+}
+
+/// How often to look for silent connections: one ends at most a sixteenth late.
+fn sweep_period(limit: Duration) -> Duration {
+    (limit / 16).clamp(Duration::from_millis(50), Duration::from_secs(60))
+}
+
+fn accept(socket: &Socket) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, peer) = acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = peer.ok_or_else(|| io::Error::other("a client without an address"))?;
+    Ok((stream.into(), peer))
 }
