@@ -7,11 +7,18 @@ MAKEFLAGS += --no-print-directory
 STEP := tools/step
 CARGO_DENY = $$(tools/cargo-tool cargo-deny 0.20.2)
 CARGO_FUZZ = $$(tools/cargo-tool cargo-fuzz 0.13.2)
-# The control plane of the cluster tests is started once a run and handed to all of them.
-WITH_CLUSTER := cargo run --quiet -p oooi-testkit --bin testbed -- run --
-FUZZ_SECONDS ?= 20
+# Starts a control plane, or a node, once for a whole run.
+TESTBED := cargo run --quiet -p oooi-testkit --bin testbed --
+PYTHON_TESTS := python3 -B -m unittest discover --quiet --start-directory
+FUZZ_SECONDS ?= 10
 
 ##@ Use
+
+.PHONY: run
+run: ## the lab: an isolated VLAN in network namespaces, and nodes that boot through it
+	@echo "building oooi (a few minutes the first time) …"
+	@cargo build --quiet -p oooi
+	target/debug/oooi lab
 
 .PHONY: help
 help: ## list the targets
@@ -29,49 +36,62 @@ crds: ## write the custom resource definitions into deploy/crds
 
 .PHONY: image
 image: ## build the image, static and from scratch: dist/oooi-amd64.tar
-	$(STEP) "release binary (musl)" cargo build --release --target x86_64-unknown-linux-musl -p oooi
-	$(STEP) "image" python3 deploy/image/oci.py oooi target/x86_64-unknown-linux-musl/release/oooi dist/oooi-amd64.tar
+	@rustup target add --quiet x86_64-unknown-linux-musl 2>/dev/null || rustup target add x86_64-unknown-linux-musl
+	$(STEP) "release binary (static, musl)" cargo build --quiet --release --target x86_64-unknown-linux-musl -p oooi
+	$(STEP) "image" deploy/image/pack target/x86_64-unknown-linux-musl/release/oooi dist/oooi-amd64.tar
 
 ##@ Test
 
 .PHONY: test
-test: ## everything: unit, cluster, network and node tests (root, for network namespaces)
-	$(STEP) "packages" testbed/packages build node clients
+test: ## everything below, in turn; as root on Debian it installs the packages that it needs
+	$(STEP) "packages" testbed/packages build node clients fuzz
 	$(STEP) "testbed" testbed/build
-	$(STEP) "build the tests" cargo test --workspace --all-targets --no-run
-	$(MAKE) test-unit test-cluster test-net test-node
+	$(STEP) "build the tests" cargo test --quiet --workspace --test '*' --lib --bins --no-run
+	$(MAKE) test-unit test-cluster test-net test-node fuzz
 
 .PHONY: test-unit
 test-unit: ## what needs neither root nor a cluster, in under a minute
-	$(STEP) "unit tests" cargo test --workspace
-	$(STEP) "image tests" python3 -m unittest discover --quiet --start-directory deploy/image
+	$(STEP) "unit tests" cargo test --quiet --workspace
+	$(STEP) "unit tests of the tools" $(PYTHON_TESTS) testbed
+	$(STEP) "unit tests of the image" $(PYTHON_TESTS) deploy/image
 
 .PHONY: test-cluster
 test-cluster: testbed ## against a real API server and controller manager (no root)
-	$(STEP) "cluster tests" $(WITH_CLUSTER) cargo test --workspace --test 'cluster*'
+	$(STEP) "cluster tests" $(TESTBED) run -- cargo test --quiet --workspace --test 'cluster*'
 
 .PHONY: test-net
-test-net: ## the servers against real clients in network namespaces (root)
-	testbed/packages clients
-	$(STEP) "network tests" cargo test --workspace --test 'net*'
+test-net: testbed ## the servers against real clients, peers and Envoy, in network namespaces (root)
+	@testbed/packages clients
+	$(STEP) "network tests" env OOOI_ENVOY="$$(testbed/build --where)/bin/envoy" cargo test --quiet --workspace --test 'net*'
 
 .PHONY: test-node
-test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-router (root)
-	testbed/packages node
-	$(STEP) "node tests" cargo test --workspace --test 'node*' -- --test-threads 1
+test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-proxy, kube-router (root)
+	@testbed/packages node
+	$(STEP) "node tests" $(TESTBED) run --node -- cargo test --quiet --workspace --test 'node*'
+
+.PHONY: fuzz
+fuzz: ## every parser of untrusted bytes, for FUZZ_SECONDS each
+	@testbed/packages fuzz
+	$(STEP) "build the fuzz targets" env RUSTC_BOOTSTRAP=1 $(CARGO_FUZZ) build
+	@for target in $$($(CARGO_FUZZ) list); do \
+	  $(STEP) "fuzz $$target" env RUSTC_BOOTSTRAP=1 $(CARGO_FUZZ) run $$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1; \
+	done
 
 .PHONY: conformance
 conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every manifest in SEEDS=dir
 	@test -n "$(VENDOR_CRDS)" -a -n "$(SEEDS)" || { echo "usage: make conformance VENDOR_CRDS=dir SEEDS=dir" >&2; exit 2; }
 	VENDOR_CRDS="$(abspath $(VENDOR_CRDS))" SEEDS="$(abspath $(SEEDS))" \
-	  $(WITH_CLUSTER) cargo test -p oooi-api --test conformance -- --nocapture
+	  $(TESTBED) run -- cargo test -p oooi-api --test conformance -- --nocapture
 
 ##@ Check
 
 .PHONY: check
 check: ## formatting, lints, licences and sources, generated files
 	$(STEP) "rustfmt" cargo fmt --all --check
-	$(STEP) "clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(STEP) "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@# Tests that need a cluster or root are not among `--all-targets`.
+	$(STEP) "clippy, all tests" cargo clippy --quiet --workspace --test '*' -- -D warnings
 	$(STEP) "cargo-deny" $(MAKE) deny
 	$(STEP) "generated files" $(MAKE) fresh
 
@@ -96,12 +116,12 @@ testbed: ## build the real parts (Kubernetes, Multus, Envoy, ...) once into a ca
 
 .PHONY: testbed-up
 testbed-up: testbed ## leave a cluster running for a person, and print its kubeconfig
-	cargo run --quiet -p oooi-testkit --bin testbed -- up
+	$(TESTBED) up
 
 .PHONY: testbed-status
 testbed-status: ## show that cluster
-	cargo run --quiet -p oooi-testkit --bin testbed -- status
+	$(TESTBED) status
 
 .PHONY: testbed-down
 testbed-down: ## end it
-	cargo run --quiet -p oooi-testkit --bin testbed -- down
+	$(TESTBED) down
