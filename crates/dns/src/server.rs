@@ -59,7 +59,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            cache_octets: 8 << 20,
+            cache_octets: 16 << 20,
             query_log: None,
             rate_limit: None,
             resolv_conf: "/etc/resolv.conf".into(),
