@@ -26,8 +26,8 @@ pub struct Leases {
     by_address: HashMap<Ipv4Addr, Lease>,
     /// The latest address of a client by its identifier.
     by_id: HashMap<Arc<[u8]>, Ipv4Addr>,
-    /// Every address of a hardware address, the latest last.
-    by_mac: HashMap<Mac, Vec<Ipv4Addr>>,
+    /// Every address of a hardware address.
+    by_mac: BTreeSet<(Mac, Ipv4Addr)>,
     stored: BTreeSet<(Timestamp, Ipv4Addr)>,
     offers: BTreeSet<(Timestamp, Ipv4Addr)>,
     /// No address that another client had is given away before this moment.
@@ -94,14 +94,12 @@ impl Leases {
         self.get(*self.by_id.get(id)?)
     }
 
-    /// Every record of a hardware address, the latest first.
+    /// Every record of a hardware address.
     pub fn of_mac(&self, mac: Mac) -> impl Iterator<Item = &Lease> {
+        let all = (mac, Ipv4Addr::UNSPECIFIED)..=(mac, Ipv4Addr::BROADCAST);
         self.by_mac
-            .get(&mac)
-            .into_iter()
-            .flatten()
-            .rev()
-            .filter_map(|address| self.get(*address))
+            .range(all)
+            .filter_map(|(_, address)| self.get(*address))
     }
 
     /// Every record.
@@ -133,7 +131,7 @@ impl Leases {
             &mut self.offers
         };
         queue.insert((lease.expires, lease.address));
-        self.by_mac.entry(lease.mac).or_default().push(lease.address);
+        self.by_mac.insert((lease.mac, lease.address));
         // A quarantined address has no client: it must not come up as the latest address of one.
         if lease.state != State::Declined {
             self.by_id.insert(lease.id.clone(), lease.address);
@@ -173,12 +171,7 @@ impl Leases {
         if self.by_id.get(&lease.id) == Some(&address) {
             self.by_id.remove(&lease.id);
         }
-        if let Some(list) = self.by_mac.get_mut(&lease.mac) {
-            list.retain(|other| *other != address);
-            if list.is_empty() {
-                self.by_mac.remove(&lease.mac);
-            }
-        }
+        self.by_mac.remove(&(lease.mac, address));
         Some(lease)
     }
 

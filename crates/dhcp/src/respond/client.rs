@@ -66,7 +66,8 @@ impl<'a> Client<'a> {
         } else {
             None
         };
-        let by_mac = || view.leases.of_mac(self.mac).find(|lease| self.owns(lease));
+        let own = || view.leases.of_mac(self.mac).filter(|lease| self.owns(lease));
+        let by_mac = || own().max_by_key(|lease| lease.since);
         by_id.filter(|lease| self.owns(lease)).or_else(by_mac)
     }
 

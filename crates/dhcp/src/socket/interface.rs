@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket as Raw, Type};
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::mac::Mac;
@@ -20,7 +21,8 @@ use crate::mac::Mac;
 /// A socket whose readiness the runtime watches.
 pub(super) fn watched(socket: Raw) -> io::Result<AsyncFd<Raw>> {
     // SAFETY: the socket owns its descriptor and keeps the same one until it is dropped.
-    Ok(unsafe { AsyncFd::register(socket) }?)
+    // Reading alone: with writing each packet that left would wake the server once more.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
 /// The number of an interface.

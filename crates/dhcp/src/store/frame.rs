@@ -1,4 +1,4 @@
-//! The layout of a journal: a header, then frames, then zeros.
+//! The layout of a journal: a header, then frames.
 //!
 //! A frame is one batch: marker, length, checksum, records. The checksum covers the length, the records and the
 //! place of the frame, and starts from a secret of the file: bytes that a client chose (its identifier) can never

@@ -2,8 +2,7 @@
 //!
 //! Each batch is one frame, written and synchronised before any of its ACKs leaves. Only the last frame can be
 //! unfinished after a crash, and nothing in it was acknowledged: it is cut off, and kept beside the journal. Damage
-//! anywhere else is refused with the way out, never repaired in silence. The file is filled with zeros ahead of
-//! its end, so that a synchronisation writes data alone and no new length.
+//! anywhere else is refused with the way out, never repaired in silence.
 //!
 //! Writing anew goes to another file, which takes the journal's name once it is synchronised. A full disk loses
 //! nothing: the batch is not acknowledged, the file is cut back to its last whole frame, the next batch tries again.
@@ -29,8 +28,6 @@ pub const FILE: &str = "leases.journal";
 const NEW: &str = "leases.journal.new";
 const TORN: &str = "leases.journal.torn";
 const LOCK: &str = "leases.lock";
-/// How far the file is filled with zeros ahead of its end.
-const AHEAD: usize = 256 * 1024;
 /// How much may be added to a file before it is worth writing it anew.
 const WORTH: u64 = 512 * 1024;
 
@@ -88,8 +85,6 @@ pub struct Journal {
     secret: u32,
     /// Where the next frame goes.
     end: u64,
-    /// The length of the file, zeros included.
-    filled: u64,
     /// When the file reaches this length it is written anew.
     rewrite_at: u64,
     /// A synchronisation failed: what the file has is unknown until it is written anew.
@@ -134,7 +129,6 @@ impl Journal {
             _lock: lock,
             secret: replay.secret,
             end: replay.end as u64,
-            filled: replay.end as u64,
             rewrite_at: replay.end as u64 + WORTH,
             doubtful: false,
             frame: Vec::new(),
@@ -184,7 +178,7 @@ impl Journal {
             record::encode(lease, &mut self.frame);
         }
         frame::seal(&mut self.frame, self.secret, self.end);
-        if let Err(error) = self.write_frame() {
+        if let Err(error) = self.file.write_all_at(&self.frame, self.end) {
             // Part of the frame may be there: cut it off, so that the file ends with a whole one.
             if let Err(error) = self.cut() {
                 warn!(%error, path = %path.display(), "cannot cut an unfinished batch off");
@@ -201,21 +195,9 @@ impl Journal {
         Ok(())
     }
 
-    fn write_frame(&mut self) -> io::Result<()> {
-        let after = self.end + self.frame.len() as u64;
-        if after > self.filled {
-            let zeros = vec![0; self.frame.len() + AHEAD];
-            self.file.write_all_at(&zeros, self.end)?;
-            self.filled = self.end + zeros.len() as u64;
-        }
-        self.file.write_all_at(&self.frame, self.end)
-    }
-
     /// Cuts the file back to its last whole frame.
     fn cut(&mut self) -> io::Result<()> {
-        self.file.set_len(self.end)?;
-        self.filled = self.end;
-        Ok(())
+        self.file.set_len(self.end)
     }
 
     /// Writes the file anew with the latest record of each address.
@@ -267,7 +249,7 @@ impl Journal {
             leases = leases.len(),
             "the journal was written anew"
         );
-        (self.end, self.filled, self.rewrite_at, self.doubtful) = (end, end, end * 2 + WORTH, false);
+        (self.end, self.rewrite_at, self.doubtful) = (end, end * 2 + WORTH, false);
         Ok(())
     }
 }
