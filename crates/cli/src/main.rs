@@ -23,6 +23,8 @@ pub(crate) enum Outcome {
     Failed,
     /// The command line or a manifest is wrong.
     Invalid,
+    /// It works, but something needs attention.
+    Attention,
 }
 
 impl From<Outcome> for ExitCode {
@@ -31,6 +33,7 @@ impl From<Outcome> for ExitCode {
             Outcome::Done => 0,
             Outcome::Failed => 1,
             Outcome::Invalid => 2,
+            Outcome::Attention => 3,
         })
     }
 }
@@ -57,6 +60,7 @@ enum Command {
     Leases(commands::leases::Args),
     Lab(commands::lab::Args),
     Check(commands::check::Args),
+    Plan(commands::plan::Args),
     Crds(commands::crds::Args),
     Completions(commands::completions::Args),
 }
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Leases(args) => commands::leases::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
         Command::Crds(args) => commands::crds::run(&args),
         Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
     };

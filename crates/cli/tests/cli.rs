@@ -41,10 +41,41 @@ fn wrong_usage_ends_with_2_and_says_so_on_standard_error() {
 }
 
 #[test]
-fn valid_manifests_end_with_0() {
-    let ended = oooi(&["check", "-f", EXAMPLES]);
+fn valid_manifests_end_with_0_and_those_to_look_at_with_3() {
+    let ended = oooi(&["check", "-f", &format!("{EXAMPLES}/egressipam.yaml")]);
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stdout));
-    assert!(text(&ended.stdout).contains("Infra my-cluster is valid"));
+    assert!(text(&ended.stdout).ends_with("EgressIPAM zones is valid\n"));
+    let ended = oooi(&["check", "-f", EXAMPLES]);
+    assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stdout));
+    assert!(
+        text(&ended.stdout).contains("Infra my-cluster is valid\nwarning: "),
+        "{}",
+        text(&ended.stdout)
+    );
+}
+
+#[test]
+fn a_plan_is_shown_as_a_tree_and_as_resources_that_are_valid_themselves() {
+    let shown = oooi(&["plan", "-f", &format!("{EXAMPLES}/infra.yaml")]);
+    assert!(
+        text(&shown.stdout).contains("DNSServer my-cluster-dns on 192.168.100.3"),
+        "{}",
+        text(&shown.stdout)
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plan.yaml");
+    std::fs::write(
+        &file,
+        oooi(&["plan", "-o", "yaml", "-f", &format!("{EXAMPLES}/infra.yaml")]).stdout,
+    )
+    .unwrap();
+    let checked = oooi(&["check", "-f", file.to_str().unwrap()]);
+    assert_eq!(
+        text(&checked.stdout).matches("is valid").count(),
+        3,
+        "{}",
+        text(&checked.stdout)
+    );
 }
 
 #[test]

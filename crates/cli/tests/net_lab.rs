@@ -11,7 +11,10 @@ use std::process::Command;
 /// A report of the lab, run as a user.
 fn report(user: u32, arguments: &[&str]) -> serde_json::Value {
     // Others may not be allowed into the directory of the build.
-    let directory = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap();
     let binary = directory.path().join("oooi");
     std::fs::copy(env!("CARGO_BIN_EXE_oooi"), &binary).unwrap();
     let mut command = Command::new(binary);

@@ -7,5 +7,6 @@ pub(crate) mod dhcp;
 pub(crate) mod dns;
 pub(crate) mod lab;
 pub(crate) mod leases;
+pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod up;
