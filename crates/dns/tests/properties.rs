@@ -143,6 +143,8 @@ proptest! {
         let wire = message.to_vec().expect("a message can be written");
         let reply = Reply::read(&wire, &asked, CAP).expect("a sound message is read");
         let kept = Message::from_vec(&reply.message).expect("what is kept can be read");
+        let again = Reply::read(&reply.message, &Asked { id: 0, ..asked.clone() }, CAP);
+        prop_assert_eq!(again.as_ref(), Ok(&reply), "what is kept is clean: reading it again changes nothing");
         prop_assert_eq!(kept.metadata.response_code, message.metadata.response_code);
         prop_assert!(kept.additionals.is_empty());
         for record in &kept.answers {

@@ -85,15 +85,29 @@ async fn a_quick_answer_overtakes_a_slow_one_and_a_half_closed_client_gets_both(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_connection_is_closed_and_too_many_are_turned_away() {
     let options = Options {
-        connections: 4,
+        connections: 16,
         ..Options::default()
     };
     let server = start_with(options, |_| {}).await;
     let begun = Instant::now();
     let mut silent = connect(&server).await;
+    let mut slow = connect(&server).await;
+    let trickle = tokio::spawn(async move {
+        // A question that comes an octet a second never ends in time.
+        let question = frame(&question("api.hub.example.com.", RecordType::A));
+        for octet in &question {
+            if slow.write_all(&[*octet]).await.is_err() {
+                return true;
+            }
+            if let Ok(end) = tokio::time::timeout(Duration::from_secs(1), slow.read(&mut [0; 1])).await {
+                return end.unwrap_or(0) == 0;
+            }
+        }
+        false
+    });
     let mut held = Vec::new();
     let mut refused = 0;
-    for _ in 0..12 {
+    for _ in 0..20 {
         let mut stream = connect(&server).await;
         let asked = question("api.hub.example.com.", RecordType::A);
         let written = stream.write_all(&frame(&asked)).await;
@@ -113,6 +127,10 @@ async fn a_silent_connection_is_closed_and_too_many_are_turned_away() {
     assert!(
         (Duration::from_secs(9)..Duration::from_secs(13)).contains(&waited),
         "closed after {waited:?}"
+    );
+    assert!(
+        trickle.await.expect("the slow client ends"),
+        "a connection that trickles was kept"
     );
     server.stop().await;
 }

@@ -174,3 +174,45 @@ fn bind(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socke
     }
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_core_gets_sockets_on_the_same_port_of_every_address() {
+        let wanted = ["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
+        let listeners = Listeners::bind(&wanted, &[], 3).unwrap();
+        assert_eq!((listeners.cores(), listeners.addresses().len()), (3, 2));
+        for core in &listeners.cores {
+            for (bound, address) in core.iter().zip(listeners.addresses()) {
+                assert_eq!(bound.udp.local_addr().unwrap(), *address);
+                assert_eq!(bound.tcp.local_addr().unwrap(), *address);
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_replica_is_passed_over_and_one_that_was_asked_for_is_not() {
+        let other = "192.0.2.1:0".parse().unwrap();
+        let own = "127.0.0.1:0".parse().unwrap();
+        assert_eq!(
+            Listeners::bind(&[], &[other, own], 1).unwrap().addresses().len(),
+            1
+        );
+        assert!(matches!(
+            Listeners::bind(&[], &[other], 1),
+            Err(ListenError::Nothing(_))
+        ));
+        let error = Listeners::bind(&[other], &[], 1).unwrap_err().to_string();
+        assert!(error.contains("not an address of this host"), "{error}");
+    }
+
+    #[test]
+    fn an_unspecified_address_is_refused_with_the_reason() {
+        let error = Listeners::bind(&["0.0.0.0:0".parse().unwrap()], &[], 1)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("the view depends on the address asked"), "{error}");
+    }
+}

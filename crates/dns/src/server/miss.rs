@@ -35,8 +35,13 @@ pub(super) struct Miss {
 }
 
 thread_local! {
-    /// Where answers of tasks are written; none is kept over a wait.
+    /// Where answers are written that do not go into a batch; none is kept over a wait.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; TCP_LIMIT]);
+}
+
+/// Lends this core's buffer, which holds any message.
+pub(super) fn with_scratch<T>(write: impl FnOnce(&mut [u8]) -> T) -> T {
+    SCRATCH.with_borrow_mut(|out| write(out))
 }
 
 impl Miss {
@@ -175,7 +180,7 @@ impl Miss {
         } else {
             TCP_LIMIT
         };
-        SCRATCH.with_borrow_mut(|out| {
+        with_scratch(|out| {
             let length = entry.write(out, limit, query, age);
             reply(&out[..length]);
         });

@@ -4,7 +4,8 @@
 //! nothing is closed, as is one that does not read its answers; a client that has many questions in flight
 //! is not read further until some are answered.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -14,14 +15,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Serving;
 use super::handler::{Handler, Origin, Outcome};
-use super::miss::Outstanding;
+use super::miss::{Outstanding, with_scratch};
 use super::udp::first_state;
-use crate::wire::{TCP_LIMIT, read_u16};
+use crate::wire::read_u16;
 
 /// A connection on which nothing is asked and nothing awaited is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -32,12 +33,12 @@ const PIPELINED: usize = 64;
 /// When connections cannot be taken at all (no file descriptors), wait so long before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Takes connections until the server stops. `room` counts down the connections that this core may hold.
+/// Takes connections until the server stops. `room` counts the connections that this core may hold.
 pub(super) async fn serve(
     listener: TcpListener,
     asked: SocketAddr,
     handler: Rc<Handler>,
-    room: Rc<Cell<usize>>,
+    room: Rc<Room>,
     mut serving: watch::Receiver<Option<Arc<Serving>>>,
 ) {
     if first_state(&mut serving).await.is_none() {
@@ -52,15 +53,14 @@ pub(super) async fn serve(
                 continue;
             }
         };
-        if room.get() == 0 {
+        let Some(place) = room.take(client.ip()) else {
             handler.counters().connections_refused.bump();
             continue; // dropping the stream closes it
-        }
+        };
         handler.counters().connections.bump();
-        let held = Room::take(&room);
         let (handler, serving) = (Rc::clone(&handler), serving.clone());
         tokio::task::spawn_local(async move {
-            let _held = held;
+            let _place = place;
             if let Err(error) = connection(stream, asked.ip(), client, handler, serving).await {
                 tracing::debug!(%error, %client, "a connection ended");
             }
@@ -68,19 +68,49 @@ pub(super) async fn serve(
     }
 }
 
-/// A place among the connections of this core.
-struct Room(Rc<Cell<usize>>);
+/// The connections of one core: so many in all, a quarter of them for one client.
+pub(super) struct Room {
+    most: usize,
+    taken: RefCell<HashMap<IpAddr, usize>>,
+}
 
 impl Room {
-    fn take(room: &Rc<Cell<usize>>) -> Room {
-        room.set(room.get().saturating_sub(1));
-        Room(Rc::clone(room))
+    pub(super) fn new(most: usize) -> Rc<Room> {
+        Rc::new(Room {
+            most,
+            taken: RefCell::default(),
+        })
+    }
+
+    fn take(self: &Rc<Self>, client: IpAddr) -> Option<Place> {
+        let mut taken = self.taken.borrow_mut();
+        let own = taken.get(&client).copied().unwrap_or(0);
+        if taken.values().sum::<usize>() >= self.most || own >= self.most.div_ceil(4) {
+            return None;
+        }
+        taken.insert(client, own + 1);
+        Some(Place {
+            room: Rc::clone(self),
+            client,
+        })
     }
 }
 
-impl Drop for Room {
+/// A place among the connections of this core.
+struct Place {
+    room: Rc<Room>,
+    client: IpAddr,
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.0.set(self.0.get() + 1);
+        let mut taken = self.room.taken.borrow_mut();
+        if let Some(own) = taken.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.client);
+            }
+        }
     }
 }
 
@@ -105,7 +135,8 @@ async fn connection(
     }
 }
 
-/// Reads questions until the client ends or falls silent.
+/// Reads questions until the client ends or falls silent. A message must be whole within the idle time:
+/// one that comes octet by octet does not keep the connection.
 async fn read(
     mut reader: OwnedReadHalf,
     origin: Origin,
@@ -115,7 +146,7 @@ async fn read(
 ) -> io::Result<()> {
     let in_flight = Arc::new(Semaphore::new(PIPELINED));
     let mut received: Vec<u8> = Vec::with_capacity(1024);
-    let mut out = Vec::new();
+    let mut deadline = Instant::now() + IDLE;
     loop {
         while let Some(message) = next_message(&received) {
             let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else {
@@ -124,15 +155,23 @@ async fn read(
             let Some(state) = serving.borrow().clone() else {
                 return Ok(());
             };
-            out.resize(TCP_LIMIT, 0);
             let now = handler.shared.clock.seconds();
-            let outcome = handler.handle(&state, message, origin, &mut out, now);
+            let (outcome, frame) = with_scratch(|out| {
+                let outcome = handler.handle(&state, message, origin, out, now);
+                let length = match outcome {
+                    Outcome::Answer(length) | Outcome::AnswerAndRefresh(length, _) => length,
+                    Outcome::Silence | Outcome::Later(_) => 0,
+                };
+                (outcome, frame_of(&out[..length]))
+            });
             let used = 2 + message.len();
+            received.drain(..used);
+            deadline = Instant::now() + IDLE;
             match outcome {
-                Outcome::Answer(length) => queue(&answers, &out[..length], permit),
                 Outcome::Silence => {}
-                Outcome::AnswerAndRefresh(length, miss) => {
-                    queue(&answers, &out[..length], permit);
+                Outcome::Answer(_) => queue(&answers, frame, permit),
+                Outcome::AnswerAndRefresh(_, miss) => {
+                    queue(&answers, frame, permit);
                     let (handler, outstanding) = (Rc::clone(&handler), Outstanding::new(&handler));
                     tokio::task::spawn_local(async move {
                         let _outstanding = outstanding;
@@ -144,19 +183,19 @@ async fn read(
                     let answers = answers.clone();
                     tokio::task::spawn_local(async move {
                         let _outstanding = outstanding;
-                        miss.resolve(&handler, |answer| queue(&answers, answer, permit))
+                        miss.resolve(&handler, |answer| queue(&answers, frame_of(answer), permit))
                             .await;
                     });
                 }
             }
-            received.drain(..used);
         }
-        out = Vec::new(); // an idle connection holds no buffer
-        match timeout(IDLE, reader.read_buf(&mut received)).await {
+        match timeout_at(deadline, reader.read_buf(&mut received)).await {
             Ok(Ok(0)) => break,
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(error),
-            Err(_) if in_flight.available_permits() < PIPELINED => {}
+            Err(_) if received.is_empty() && in_flight.available_permits() < PIPELINED => {
+                deadline = Instant::now() + IDLE; // it waits for answers
+            }
             Err(_) => break,
         }
     }
@@ -172,16 +211,22 @@ fn next_message(received: &[u8]) -> Option<&[u8]> {
 }
 
 /// An answer on its way, and the place in flight that it gives back once it is written.
-type Frame = (Vec<u8>, tokio::sync::OwnedSemaphorePermit);
+type Frame = (Vec<u8>, OwnedSemaphorePermit);
 
-fn queue(answers: &mpsc::UnboundedSender<Frame>, answer: &[u8], permit: tokio::sync::OwnedSemaphorePermit) {
-    if answer.is_empty() {
-        return;
-    }
+/// An answer behind its length; nothing where there is none.
+fn frame_of(answer: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(answer.len() + 2);
-    frame.extend((answer.len() as u16).to_be_bytes());
-    frame.extend(answer);
-    let _ = answers.send((frame, permit)); // the connection may have ended meanwhile
+    if !answer.is_empty() {
+        frame.extend((answer.len() as u16).to_be_bytes());
+        frame.extend(answer);
+    }
+    frame
+}
+
+fn queue(answers: &mpsc::UnboundedSender<Frame>, frame: Vec<u8>, permit: OwnedSemaphorePermit) {
+    if !frame.is_empty() {
+        let _ = answers.send((frame, permit)); // the connection may have ended meanwhile
+    }
 }
 
 /// Writes answers as they come, several at once where they wait.

@@ -1,6 +1,5 @@
 //! The cores: a thread, an event loop and a set of sockets each.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,7 +81,7 @@ async fn serve(
     );
     let handler = Rc::new(handler);
     let cores = shared.beats.len();
-    let room = Rc::new(Cell::new(shared.options.connections.div_ceil(cores)));
+    let room = tcp::Room::new(shared.options.connections.div_ceil(cores));
     let mut readers = tokio::task::JoinSet::new();
     for Bound { address, udp, tcp } in sockets {
         let udp = UdpSocket::from_std(udp)?;
