@@ -13,6 +13,7 @@ use super::endpoint::{self, Host, Published, Unserved};
 use super::network::Found;
 use super::{Gaps, Sources};
 use crate::infra::{ControlPlane, backend, pod_names};
+use crate::name;
 
 /// What the gateway has to do.
 #[derive(Default)]
@@ -65,8 +66,7 @@ pub(super) fn backends(
             }
         }
         if is_api {
-            let further = cluster.spec.kube_api_server_dns_name.as_deref().map(str::to_ascii_lowercase);
-            let further = further.filter(|name| !name.is_empty() && !names.contains(name));
+            let further = further_name(cluster, gaps).filter(|name| !names.contains(name));
             names.extend(further);
             // Pods ask by these names whatever the published one is, and so does nobody else.
             let mut own = pod_names(&plane.cluster);
@@ -87,16 +87,50 @@ pub(super) fn backends(
             );
             continue;
         };
-        let target = (
-            plane.namespace.as_str(),
-            published.target.0,
-            IntOrString::Int(published.target.1),
-        );
+        if let Some(other) = plan.backends.iter().find(|other| collides(other, port, &names)) {
+            let (what, other) = (published.backend, &other.name);
+            gaps.partial(
+                "NameTaken",
+                format!(
+                    "{what} is published under the same name and port {port} as {other}: give it another one"
+                ),
+            );
+            continue;
+        }
+        let (service, service_port) = published.target;
+        let target = (plane.namespace.as_str(), service, IntOrString::Int(service_port));
         plan.backends
             .push(backend(published.backend, names, port, target));
     }
     apps(cluster, sources, plane, &mut plan, gaps);
     plan
+}
+
+/// A further name of the API server, which its certificate carries.
+fn further_name(cluster: &HostedCluster, gaps: &mut Gaps) -> Option<String> {
+    let text = cluster
+        .spec
+        .kube_api_server_dns_name
+        .as_deref()
+        .filter(|text| !text.is_empty())?;
+    match name::exact(text.trim_end_matches('.')) {
+        Ok(name) => Some(name),
+        Err(why) => {
+            gaps.partial(
+                "BadHostname",
+                format!("spec.kubeAPIServerDNSName does not work: {why}"),
+            );
+            None
+        }
+    }
+}
+
+/// Whether a connection could belong to either of two backends.
+fn collides(other: &ProxyBackend, port: i32, names: &[String]) -> bool {
+    let whole = |name: &String| name == "*";
+    let theirs = || std::iter::once(&other.hostname).chain(&other.alternate_hostnames);
+    other.port == port
+        && (names.iter().any(whole) || theirs().any(|name| whole(name) || names.contains(name)))
 }
 
 impl Plan {
@@ -138,6 +172,10 @@ fn say_unserved(published: &Published, unserved: &Unserved, gaps: &mut Gaps) {
         Unserved::Strange(strategy) => gaps.partial(
             "StrategyUnsupported",
             format!("{what} is published by {strategy}, which is unknown here: use LoadBalancer, NodePort or Route"),
+        ),
+        Unserved::BadName(why) => gaps.partial(
+            "BadHostname",
+            format!("{what} is published under a name that does not work: {why}"),
         ),
         Unserved::IPv6(address) => gaps.partial(
             "OnlyIPv6",

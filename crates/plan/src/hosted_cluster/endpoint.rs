@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use oooi_api::foreign::{HostedCluster, PublishingStrategy, PublishingType, Route, ServiceType};
 
 use super::Sources;
+use crate::name;
 
 /// A service of the control plane that nodes or pods use.
 pub(super) struct Published {
@@ -76,6 +77,8 @@ pub(super) enum Unserved {
     Strange(String),
     /// By an address that nodes on the VLAN cannot be routed to.
     IPv6(String),
+    /// Under a name that no client can ask for; why.
+    BadName(String),
 }
 
 impl Published {
@@ -137,9 +140,13 @@ impl Published {
         let host = match host.as_deref().map(|host| (host, host.parse::<IpAddr>())) {
             Some((_, Ok(IpAddr::V4(address)))) => Some(Host::Address(address)),
             Some((text, Ok(IpAddr::V6(_)))) => return Err(Unserved::IPv6(text.to_owned())),
-            Some((name, Err(_))) => Some(Host::Name(name.trim_end_matches('.').to_ascii_lowercase())),
+            Some((text, Err(_))) => match name::exact(text.trim_end_matches('.')) {
+                Ok(name) => Some(Host::Name(name)),
+                Err(why) => return Err(Unserved::BadName(why.to_string())),
+            },
             None => None,
         };
+        let port = port.filter(|port| (1..=65535).contains(port));
         Ok(Endpoint { host, port })
     }
 

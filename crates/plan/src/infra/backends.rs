@@ -65,7 +65,7 @@ pub(super) fn backends(
     let cluster = control_plane::cluster(subject);
     add_pod_names(
         &mut list,
-        &proxy.api_server_service,
+        control_plane::api_server(proxy),
         &namespace,
         &pod_names(cluster),
     );
@@ -77,7 +77,7 @@ pub(super) fn backends(
 
 /// The services that every control plane has, under the names that a person would give them.
 fn defaults(proxy: &ProxyComponent, namespace: &str, domain: &str) -> Vec<ProxyBackend> {
-    let api = proxy.api_server_service.as_str();
+    let api = control_plane::api_server(proxy);
     let of = |labels: &[&str]| labels.iter().map(|label| format!("{label}.{domain}")).collect();
     let to = |service, port| (namespace, service, IntOrString::Int(port));
     vec![

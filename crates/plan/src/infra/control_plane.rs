@@ -49,6 +49,14 @@ pub(super) fn cluster<'a>(subject: &Subject<'a>) -> &'a str {
         .unwrap_or(subject.name)
 }
 
+/// The Service of the API server.
+pub(super) fn api_server(proxy: &ProxyComponent) -> &str {
+    match proxy.api_server_service.as_str() {
+        "" => API_SERVER, // as the field left out: what a template renders for "nothing"
+        written => written,
+    }
+}
+
 /// The namespace of the control plane.
 pub(super) fn namespace(subject: &Subject<'_>, proxy: &ProxyComponent) -> String {
     if let Some(written) = proxy

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, clippy::panic, clippy::unwrap_used)] // each test file uses some of it
 
-use oooi_api::Infra;
+pub(crate) mod hosted_cluster;
+
+use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_manifest::{Document, Source};
 use oooi_plan::{Components, Known, Mistake, plan};
 use serde::de::DeserializeOwned;
@@ -44,9 +46,63 @@ spec:
 /// DNS with a domain, which most plans need.
 pub(crate) const DNS: &str = "dns: {baseDomain: example.com}";
 
-/// A plan that must succeed.
+/// A plan that must succeed, and that the servers and the API server accept.
 pub(crate) fn planned(infra: &Infra, known: &Known) -> Components {
-    plan(infra, known).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"))
+    let components = plan(infra, known).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+    assert_eq!(refused_by_servers(&components), Vec::<String>::new());
+    assert_eq!(refused_by_api(&components), Vec::<String>::new());
+    components
+}
+
+/// What the servers find wrong with their parts of a plan.
+pub(crate) fn refused_by_servers(components: &Components) -> Vec<String> {
+    let Components {
+        dhcp,
+        dns,
+        proxy,
+        warnings: _,
+    } = components;
+    let mut refused = Vec::new();
+    if let Some(spec) = dhcp {
+        let read = oooi_dhcp::config::Config::from_spec(spec, &[]);
+        refused.extend(read.err().map(|mistakes| mistakes.to_string()));
+    }
+    if let Some(spec) = dns {
+        let read = oooi_dns::Config::from_spec(spec);
+        refused.extend(read.err().map(|mistakes| mistakes.to_string()));
+    }
+    if let Some(spec) = proxy {
+        let (_, mistakes) = oooi_proxy::config::Config::read(spec);
+        refused.extend(mistakes.iter().map(ToString::to_string));
+    }
+    refused
+}
+
+/// What the API server would refuse of a plan.
+pub(crate) fn refused_by_api(components: &Components) -> Vec<String> {
+    let Components {
+        dhcp,
+        dns,
+        proxy,
+        warnings: _,
+    } = components;
+    let dhcp = dhcp
+        .iter()
+        .flat_map(|spec| broken_rules(&DhcpServer::new("x-dhcp", spec.clone())));
+    let dns = dns
+        .iter()
+        .flat_map(|spec| broken_rules(&DnsServer::new("x-dns", spec.clone())));
+    let proxy = proxy
+        .iter()
+        .flat_map(|spec| broken_rules(&ProxyServer::new("x-proxy", spec.clone())));
+    dhcp.chain(dns).chain(proxy).collect()
+}
+
+/// The schema and the rules of a kind, held against an object. JSON is YAML, too.
+pub(crate) fn broken_rules(object: &impl serde::Serialize) -> Vec<String> {
+    let documents = documents(&serde_json::to_string(object).unwrap());
+    let mistakes = documents.iter().flat_map(Document::check);
+    mistakes.map(|mistake| mistake.to_string()).collect()
 }
 
 /// The mistakes of a plan that must fail.
@@ -73,4 +129,11 @@ pub(crate) fn addresses(components: &Components) -> String {
 /// The reasons of all warnings.
 pub(crate) fn reasons(components: &Components) -> Vec<&'static str> {
     components.warnings.iter().map(|warning| warning.reason).collect()
+}
+
+/// The only mistake of an Infra.
+pub(crate) fn only(network: &str, components: &str) -> (String, String) {
+    let found = mistakes(&infra(network, components), &Known::default());
+    assert_eq!(found.len(), 1, "{network} {components}: {found:#?}");
+    (found[0].path.clone(), found[0].message.clone())
 }
