@@ -10,25 +10,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use rustix::event::epoll::EventFlags;
+use socket2::SockRef;
 
 use crate::client_hello::{HelloError, parse_client_hello};
+use crate::connect::{Attempt, Connecting, Refused, upstream};
 use crate::metrics::Reason;
 use crate::proxy_protocol;
 use crate::relay::{Direction, Progress, Side};
-use crate::route::{Refusal, Routes};
+use crate::route::Routes;
 use crate::server_name::ServerName;
-use crate::shared::{Shared, is_exhaustion};
+use crate::shared::Shared;
 use crate::snapshot::ListenerKey;
 use crate::table::Upstream;
-
-/// The time that one attempt to connect may take.
-const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long to wait for a file descriptor before the next try.
-const DESCRIPTOR_WAIT: Duration = Duration::from_millis(50);
-/// A peer that vanished is noticed after this and a few probes more, not after the idle timeout of a day.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// What a connection needs of its thread.
 pub(crate) struct Thread<'a> {
@@ -64,36 +58,14 @@ enum Phase {
     Hello(Box<Hello>),
     Connecting(Box<Connecting>),
     Relay(Relay),
+    /// Between two of the others; never seen from outside.
+    Moving,
 }
 
 struct Hello {
     peer: SocketAddr,
     received: Vec<u8>,
     deadline: Instant,
-}
-
-struct Connecting {
-    peer: SocketAddr,
-    name: Option<ServerName>,
-    /// What the backend gets first: the hello.
-    first: Vec<u8>,
-    upstream: Arc<Upstream>,
-    tried: Vec<SocketAddr>,
-    last: String,
-    deadline: Instant,
-    attempt: Attempt,
-}
-
-enum Attempt {
-    /// The way to this endpoint is being opened.
-    Open {
-        side: Side,
-        endpoint: SocketAddr,
-        start: Instant,
-        until: Instant,
-    },
-    /// There was no file descriptor; the next try is then.
-    Later(Instant),
 }
 
 struct Relay {
@@ -106,23 +78,6 @@ struct Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.upstream.metrics.active.dec();
-    }
-}
-
-/// Why a connection is reset before it reached a backend.
-struct Refused {
-    reason: Reason,
-    name: Option<ServerName>,
-    detail: String,
-}
-
-impl Refused {
-    fn because(reason: Reason, detail: impl ToString) -> Self {
-        Self {
-            reason,
-            name: None,
-            detail: detail.to_string(),
-        }
     }
 }
 
@@ -164,7 +119,7 @@ impl Connection {
                 Attempt::Open { side, .. } => side,
                 Attempt::Later(_) => return,
             },
-            (Phase::Hello(_), true) => return,
+            (Phase::Hello(_) | Phase::Moving, true) => return,
         };
         let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         let ended = broken || flags.contains(EventFlags::RDHUP);
@@ -183,7 +138,7 @@ impl Connection {
         let result = match &self.phase {
             Phase::Hello(_) => self.read_hello(token, thread),
             Phase::Connecting(_) => self.check_attempt(token, thread),
-            Phase::Relay(_) => Ok(()),
+            Phase::Relay(_) | Phase::Moving => Ok(()),
         };
         if let Err(refused) = result {
             return self.refuse(thread.shared, &refused);
@@ -333,12 +288,7 @@ impl Connection {
     }
 
     fn establish(&mut self) {
-        let later = Phase::Hello(Box::new(Hello {
-            peer: SocketAddr::new(self.peer, 0),
-            received: Vec::new(),
-            deadline: Instant::now(),
-        }));
-        let Phase::Connecting(connecting) = std::mem::replace(&mut self.phase, later) else {
+        let Phase::Connecting(connecting) = std::mem::replace(&mut self.phase, Phase::Moving) else {
             return;
         };
         let Connecting {
@@ -392,108 +342,6 @@ impl Relay {
             _ => Step::Wait,
         })
     }
-}
-
-impl Connecting {
-    fn failed(&mut self, endpoint: SocketAddr, error: &str) {
-        let name = &self.upstream.cluster.name;
-        self.upstream.metrics.connect_failures.inc();
-        if let Some(ejected) = self.upstream.failed(endpoint, Instant::now()) {
-            tracing::warn!(backend = %name, %endpoint, error, ?ejected, "endpoint ejected");
-        }
-        self.last = format!("{endpoint}: {error}");
-        self.tried.push(endpoint);
-    }
-
-    /// Starts the next attempt; an error if there is none.
-    fn attempt(&mut self, token: u64, thread: &mut Thread<'_>) -> Result<(), Refused> {
-        loop {
-            let now = Instant::now();
-            let left = self.deadline.saturating_duration_since(now);
-            let Some(endpoint) = self.upstream.pick(&self.tried, now).filter(|_| !left.is_zero()) else {
-                return Err(self.out_of_endpoints());
-            };
-            match open(endpoint, token, thread.epoll) {
-                Ok(stream) => {
-                    let (side, until) = (Side::new(stream), now + left.min(ATTEMPT));
-                    self.attempt = Attempt::Open {
-                        side,
-                        endpoint,
-                        start: now,
-                        until,
-                    };
-                    return Ok(());
-                }
-                Err(error) if is_exhaustion(&error) => {
-                    thread.shared.ran_out(&error); // the endpoint is not to blame
-                    self.attempt = Attempt::Later(now + DESCRIPTOR_WAIT);
-                    return Ok(());
-                }
-                Err(error) => self.failed(endpoint, &error.to_string()),
-            }
-        }
-    }
-
-    fn out_of_endpoints(&mut self) -> Refused {
-        let backend = &self.upstream.cluster.name;
-        let (reason, detail) = match self.tried.len() {
-            0 => (Reason::NoEndpoint, format!("backend {backend} has no endpoint")),
-            count => (
-                Reason::ConnectFailed,
-                format!(
-                    "backend {backend}: none of {count} endpoints answered, at last {}",
-                    self.last
-                ),
-            ),
-        };
-        Refused {
-            reason,
-            name: self.name.take(),
-            detail,
-        }
-    }
-}
-
-/// The backend by the routes of this moment, which may be newer than the connection.
-fn upstream(shared: &Shared, key: ListenerKey, name: Option<&ServerName>) -> Result<Arc<Upstream>, Refused> {
-    let table = shared.table();
-    let backend = match table.listeners.get(&key).map(|routes| &**routes) {
-        Some(Routes::Whole(backend)) => Ok(backend),
-        Some(Routes::ByName(names)) => names.select(name),
-        None => Err(Refusal::UnknownName),
-    };
-    let backend = backend.map_err(|refusal| match refusal {
-        Refusal::UnknownName => Refused::because(Reason::UnknownName, "no backend has this name"),
-        Refusal::NoName => Refused::because(Reason::NoName, "no server name, and no backend for that"),
-    })?;
-    let upstream = table.upstreams.get(backend).cloned();
-    upstream.ok_or_else(|| Refused::because(Reason::NoEndpoint, format!("backend {backend} is not there")))
-}
-
-/// A socket on its way to an endpoint, watched under `token`.
-fn open(endpoint: SocketAddr, token: u64, epoll: &OwnedFd) -> io::Result<TcpStream> {
-    let kind = Type::STREAM.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(endpoint), kind, Some(Protocol::TCP))?;
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&keepalive())?;
-    match socket.connect(&endpoint.into()) {
-        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
-            return Err(error);
-        }
-        _ => {}
-    }
-    watch(epoll, &socket, token)?;
-    Ok(socket.into())
-}
-
-/// Tells epoll to report every change of a socket.
-pub(crate) fn watch(epoll: &OwnedFd, socket: &impl rustix::fd::AsFd, token: u64) -> io::Result<()> {
-    let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-    Ok(epoll::add(epoll, socket, EventData::new_u64(token), flags)?)
-}
-
-pub(crate) fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(KEEPALIVE)
 }
 
 /// Closing it then resets it.

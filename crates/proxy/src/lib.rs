@@ -19,6 +19,7 @@ pub mod server_name;
 pub mod snapshot;
 
 pub mod announce;
+mod connect;
 mod connection;
 mod listen;
 pub mod metrics;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Transport;
-use crate::connection::keepalive;
+use crate::connect::keepalive;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 4096;

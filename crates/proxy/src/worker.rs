@@ -20,7 +20,8 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, Step, Thread, reset, watch};
+use crate::connect::watch;
+use crate::connection::{Connection, Step, Thread, reset};
 use crate::metrics::Reason;
 use crate::relay::BUFFER;
 use crate::shared::{Shared, is_exhaustion};
@@ -198,7 +199,7 @@ impl Work {
             match command {
                 Command::Listen(address, key, socket) => self.listen(address, key, socket),
                 Command::Stop(address, key) => {
-                    self.stop(|listening| listening.address == address && listening.key == key)
+                    self.stop(|listening| listening.address == address && listening.key == key);
                 }
                 Command::Drain(until) => {
                     self.drain_until = Some(until);

@@ -9,13 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3::{ControlPlane as Identifier, Node};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-    Resource as DeltaResource,
 };
 use oooi_api::report::{Event, Report};
 use oooi_proxy::announce;
@@ -28,7 +26,8 @@ use tonic::{Status, Streaming};
 
 use crate::metrics::Metrics;
 use crate::resources::{Kind, Resources};
-use crate::stream::{Request, Response, Stream, Variant, Verdict};
+use crate::stream::{Response, Stream, Variant, Verdict};
+use crate::wire::Incoming;
 
 /// How long listeners wait for a client that does not ask for endpoints.
 const GATE: Duration = Duration::from_secs(2);
@@ -271,99 +270,6 @@ async fn serve<Q, R>(
                 stream.restore_gate();
             }
             () = tokio::time::sleep(GATE), if gated => stream.lift_gate(),
-        }
-    }
-}
-
-/// A request with its sender.
-struct Incoming {
-    node: String,
-    request: Request,
-}
-
-fn node_id(node: Option<Node>) -> String {
-    node.map(|node| node.id)
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| "unnamed".to_owned())
-}
-
-impl From<DiscoveryRequest> for Incoming {
-    fn from(request: DiscoveryRequest) -> Self {
-        let first = request.response_nonce.is_empty();
-        Self {
-            node: node_id(request.node),
-            request: Request {
-                type_url: request.type_url,
-                nonce: request.response_nonce,
-                error: request.error_detail.map(|status| status.message),
-                subscribe: request.resource_names,
-                has_version: if first {
-                    request.version_info
-                } else {
-                    String::new()
-                },
-                ..Request::default()
-            },
-        }
-    }
-}
-
-impl From<DeltaDiscoveryRequest> for Incoming {
-    fn from(request: DeltaDiscoveryRequest) -> Self {
-        Self {
-            node: node_id(request.node),
-            request: Request {
-                type_url: request.type_url,
-                nonce: request.response_nonce,
-                error: request.error_detail.map(|status| status.message),
-                subscribe: request.resource_names_subscribe,
-                unsubscribe: request.resource_names_unsubscribe,
-                has: request.initial_resource_versions.into_iter().collect(),
-                ..Request::default()
-            },
-        }
-    }
-}
-
-fn identifier() -> Option<Identifier> {
-    Some(Identifier {
-        identifier: concat!("oooi ", env!("CARGO_PKG_VERSION")).to_owned(),
-    })
-}
-
-impl From<Response> for DiscoveryResponse {
-    fn from(response: Response) -> Self {
-        Self {
-            version_info: response.version,
-            type_url: response.kind.type_url().to_owned(),
-            nonce: response.nonce,
-            resources: response
-                .resources
-                .iter()
-                .map(|resource| resource.body.clone())
-                .collect(),
-            control_plane: identifier(),
-            ..Self::default()
-        }
-    }
-}
-
-impl From<Response> for DeltaDiscoveryResponse {
-    fn from(response: Response) -> Self {
-        let resource = |resource: &Arc<crate::resources::Resource>| DeltaResource {
-            name: resource.name.clone(),
-            version: resource.version.clone(),
-            resource: Some(resource.body.clone()),
-            ..DeltaResource::default()
-        };
-        Self {
-            system_version_info: response.version,
-            type_url: response.kind.type_url().to_owned(),
-            nonce: response.nonce,
-            resources: response.resources.iter().map(resource).collect(),
-            removed_resources: response.removed,
-            control_plane: identifier(),
-            ..Self::default()
         }
     }
 }

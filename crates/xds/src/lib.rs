@@ -6,7 +6,7 @@
 //!                                                                      ▼
 //!                                               Envoy, started by supervisor or in its own container
 //! ```
-//! Pure: [`resources`], [`cluster`], [`listener`], [`stream`], [`bootstrap`], [`envoy_stats`].
+//! Pure: [`resources`], [`cluster`], [`listener`], [`stream`], [`wire`], [`bootstrap`], [`envoy_stats`].
 
 pub mod admin;
 pub mod ads;
@@ -19,3 +19,4 @@ pub mod resources;
 pub mod server;
 pub mod stream;
 pub mod supervisor;
+pub mod wire;

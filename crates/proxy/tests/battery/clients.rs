@@ -80,7 +80,10 @@ pub async fn who(identity: &Identity, address: SocketAddr, name: &str) -> std::i
 
 /// Whether the gateway closes or resets what starts with `bytes`, without an answer.
 pub async fn is_refused(address: SocketAddr, bytes: &[u8]) -> bool {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = match TcpStream::connect(address).await {
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return true,
+        connected => connected.unwrap(),
+    };
     if stream.write_all(bytes).await.is_err() {
         return true;
     }
