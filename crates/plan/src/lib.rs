@@ -17,5 +17,5 @@ mod name;
 pub mod network;
 pub mod object_name;
 
-pub use infra::{Components, Known, plan};
+pub use infra::{Components, Known, plan, plan_all};
 pub use mistake::{Mistake, Warning};

@@ -2,8 +2,8 @@
 
 mod support;
 
-use oooi_plan::Known;
 use oooi_plan::infra::{Attachment, Neighbour};
+use oooi_plan::{Known, plan_all};
 use support::{DNS, addresses, infra, mistakes, planned, reasons};
 
 const ALL: &str = "dhcp: {}, dns: {baseDomain: example.com}, proxy: {}";
@@ -286,4 +286,66 @@ fn pods_use_the_attachment_that_was_made_for_them() {
     let dns = plan.dns.unwrap().network_config;
     assert_eq!(dns.network_attachment_name.as_deref(), Some("vlan"));
     assert_eq!(dns.network_attachment_namespace.as_deref(), Some("default"));
+}
+
+#[test]
+fn infras_of_one_file_are_neighbours_if_they_name_the_same_network() {
+    let named = |name: &str, network: &str, components: &str| {
+        let mut infra = infra(network, components);
+        infra.metadata.name = Some(name.into());
+        infra
+    };
+    let ranged = |first: u8, last: u8| {
+        format!(
+            "dhcp: {{rangeStart: 10.0.0.{first}, rangeEnd: 10.0.0.{last}}}, dns: {{baseDomain: example.com}}, proxy: {{}}"
+        )
+    };
+    let plans = plan_all(&[
+        named("a", "", &ranged(100, 149)),
+        named("b", "", &ranged(150, 199)),
+        named("c", "", &ranged(140, 160)),
+        named(
+            "elsewhere",
+            "networkAttachmentNamespace: other",
+            &ranged(100, 199),
+        ),
+    ]);
+    let texts: Vec<String> = plans.iter().flatten().map(addresses).collect();
+    assert_eq!(
+        texts,
+        [
+            "10.0.0.2; 10.0.0.3; 10.0.0.4; 10.0.0.100-10.0.0.149",
+            "10.0.0.5; 10.0.0.6; 10.0.0.7; 10.0.0.150-10.0.0.199",
+            "10.0.0.2; 10.0.0.3; 10.0.0.4; 10.0.0.100-10.0.0.199",
+        ]
+    );
+    let ignores = |at: usize| {
+        plans[at]
+            .as_ref()
+            .unwrap()
+            .dhcp
+            .as_ref()
+            .unwrap()
+            .lease_config
+            .unknown_clients
+            .is_some()
+    };
+    assert_eq!((ignores(0), ignores(1), ignores(3)), (true, true, false));
+    let refused: Vec<String> = plans[2]
+        .as_ref()
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(refused.len(), 2, "{refused:#?}");
+    assert!(
+        refused[0].contains("10.0.0.140-10.0.0.149") && refused[0].contains("Infra clusters/a"),
+        "{}",
+        refused[0]
+    );
+    assert!(
+        refused[1].contains("10.0.0.150-10.0.0.160") && refused[1].contains("Infra clusters/b"),
+        "{}",
+        refused[1]
+    );
 }

@@ -19,6 +19,7 @@ mod overlap;
 mod proxy;
 mod reservations;
 mod servers;
+mod several;
 
 use oooi_api::Infra;
 use oooi_api::infra::InfraComponents;
@@ -29,6 +30,7 @@ pub(crate) use backends::backend;
 pub use components::Components;
 pub use control_plane::{API_SERVER, pod_names};
 pub use known::{Attachment, ControlPlane, Known, Neighbour, Occupied};
+pub use several::plan_all;
 
 /// What every part of the plan reads.
 struct Subject<'a> {
