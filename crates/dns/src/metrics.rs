@@ -282,7 +282,7 @@ impl Metrics {
             MetricType::Gauge,
         )?;
         for member in &members {
-            let value = i64::from(member.health.is_up() && !member.loops.load(Relaxed));
+            let value = i64::from(member.health.is_up() && !member.is_looping());
             up.encode_family(&label(&member.label))?.encode_gauge(&value)?;
         }
         let help = "Questions that it did not answer";

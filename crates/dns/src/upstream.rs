@@ -25,9 +25,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::RwLock;
+
 use crate::config::{Config, Upstream, UpstreamPolicy};
 use crate::metrics::Histogram;
-use crate::wire::name::Name;
+use crate::wire::name::{self, Name};
 
 use self::health::Health;
 
@@ -62,8 +64,8 @@ pub struct Member {
     pub health: Health,
     /// It answered FORMERR to EDNS: it is asked without from now on.
     pub plain_dns: AtomicBool,
-    /// It asked us what we asked it.
-    pub loops: AtomicBool,
+    /// Zones of which it asked us what we asked it.
+    loops: RwLock<Vec<Name>>,
     /// How long its answers took.
     pub latency: Histogram,
     /// Questions that it did not answer.
@@ -77,10 +79,35 @@ impl Member {
             label,
             health: Health::default(),
             plain_dns: AtomicBool::new(false),
-            loops: AtomicBool::new(false),
+            loops: RwLock::default(),
             latency: Histogram::default(),
             failures: AtomicU64::new(0),
         }
+    }
+
+    /// Would it only ask us in turn for this lower-case name?
+    pub fn loops_for(&self, name: &[u8]) -> bool {
+        self.loops
+            .read()
+            .iter()
+            .any(|zone| name::is_within(name, zone.wire()))
+    }
+
+    /// Does it ask us in turn for some zone?
+    pub fn is_looping(&self) -> bool {
+        !self.loops.read().is_empty()
+    }
+
+    /// Notes whether it asks us in turn for a zone; true where that is news.
+    fn set_loop(&self, zone: &Name, looped: bool) -> bool {
+        let mut loops = self.loops.write();
+        let known = loops.contains(zone);
+        match (known, looped) {
+            (false, true) => loops.push(zone.clone()),
+            (true, false) => loops.retain(|other| other != zone),
+            _ => {}
+        }
+        known != looped
     }
 
     /// Notes an answer.
@@ -109,12 +136,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// The members in the order in which to ask them: by the policy, those that are out last, and those
-    /// that only ask us in turn not at all.
-    pub fn order(&self) -> Vec<usize> {
+    /// The members in the order in which to ask them for a lower-case name: by the policy, those that are
+    /// out last, and those that would only ask us in turn not at all.
+    pub fn order(&self, name: &[u8]) -> Vec<usize> {
         let count = self.members.len();
         let mut order: Vec<usize> = (0..count)
-            .filter(|&at| !self.members[at].loops.load(Relaxed))
+            .filter(|&at| !self.members[at].loops_for(name))
             .collect();
         match self.policy {
             UpstreamPolicy::Sequential => {}

@@ -96,6 +96,39 @@ async fn an_upstream_that_asks_us_in_turn_is_found_and_left_out() {
     server.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_that_sends_only_our_own_domain_back_still_answers_the_rest() {
+    // As in a cluster whose DNS forwards the hosted cluster's domain to us, and to which we forward.
+    let server = start(|spec| spec.network_config.internal_proxy_ip = None).await;
+    let back = format!(
+        "forward-zone:\n  name: \"hub.example.com.\"\n  forward-addr: {}@{}",
+        server.pods.ip(),
+        server.pods.port()
+    );
+    let local = "  local-zone: \"example.org.\" static\n  local-data: \"www.example.org. 60 A 192.0.2.1\"\n  \
+                 local-zone: \".\" static\n  local-zone: \"hub.example.com.\" transparent";
+    let at = std::net::SocketAddr::new(support::own_address(54), 5300);
+    let resolver = tokio::task::spawn_blocking(move || support::process::unbound(at, local, &back));
+    let resolver = resolver.await.expect("unbound starts");
+    let upstream = resolver.address.to_string();
+    server.reconfigure(|spec| {
+        spec.network_config.internal_proxy_ip = None;
+        spec.upstream_dns = vec![upstream];
+    });
+    until("the loop is found", || has_upstream(&server)).await;
+    let begun = Instant::now();
+    let own = server.pod("api.hub.example.com.", A_TYPE).await;
+    assert_eq!(own.metadata.response_code, ResponseCode::Refused);
+    assert!(begun.elapsed() < Duration::from_secs(1), "a loop costs no time");
+    assert_eq!(data(&server.pod("www.example.org.", A_TYPE).await), ["192.0.2.1"]);
+    assert_eq!(
+        data(&server.node("api.hub.example.com.", A_TYPE).await),
+        ["127.0.1.4"],
+        "nodes see their own names"
+    );
+    server.stop().await;
+}
+
 fn has_upstream(server: &support::Running) -> bool {
     server
         .report

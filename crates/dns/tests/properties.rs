@@ -113,7 +113,7 @@ proptest! {
 
         let write = |entry: &Entry, id, age| {
             let question = question(&asked, id);
-            let query = Query::parse(&question).ok().expect("a sound question");
+            let query = Query::parse(&question).expect("a sound question");
             let mut out = vec![0; 65_535];
             let length = entry.write(&mut out, 65_535, &query, age);
             out.truncate(length);

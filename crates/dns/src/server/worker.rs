@@ -19,6 +19,7 @@ use crate::upstream::exchange::Notice;
 use crate::upstream::health::Change;
 use crate::upstream::probe::Prober;
 use crate::upstream::transport::Transport;
+use crate::wire::name::Name;
 
 /// How often a core shows that it lives, and closes what is unused.
 const BEAT: Duration = Duration::from_secs(1);
@@ -168,17 +169,20 @@ impl Notice for Notices {
         }
     }
 
-    fn looped(&self, member: &Member, looped: bool) {
+    fn looped(&self, member: &Member, zone: &Name, looped: bool) {
         let upstream = &member.label;
         self.report.event(match looped {
             true => Event::warning(
                 "ForwardingLoop",
                 format!(
-                    "the upstream {upstream} sends our questions back to us, so it is not asked any more; \
-                     name another resolver, or set internalProxyIP so that the cluster's domain is not forwarded"
+                    "the upstream {upstream} sends our questions for {zone} back to us, so it is not asked for \
+                     it any more; name another resolver for it, or set internalProxyIP if it is the cluster's domain"
                 ),
             ),
-            false => Event::normal("ForwardingLoopEnded", format!("the upstream {upstream} is asked again")),
+            false => {
+                let message = format!("the upstream {upstream} is asked for {zone} again");
+                Event::normal("ForwardingLoopEnded", message)
+            }
         });
     }
 }

@@ -16,6 +16,7 @@ use super::transport::{Ask, By, Transport};
 use super::{Group, Member};
 use crate::clock::Clock;
 use crate::wire::Rcode;
+use crate::wire::name::Name;
 use crate::wire::reply::{Mismatch, Reply};
 
 /// All attempts together: below the five seconds after which a client asks again or gives up.
@@ -40,8 +41,8 @@ pub enum NoAnswer {
 pub trait Notice {
     /// `member` is lost or back.
     fn changed(&self, member: &Member, change: Change);
-    /// `member` sends our questions back to us, or has ceased to.
-    fn looped(&self, member: &Member, looped: bool);
+    /// `member` sends our questions for `zone` back to us, or has ceased to.
+    fn looped(&self, member: &Member, zone: &Name, looped: bool);
 }
 
 /// Asks.
@@ -52,7 +53,7 @@ pub async fn exchange(
     clock: &Clock,
     notice: &dyn Notice,
 ) -> Result<Reply, NoAnswer> {
-    let order = group.order();
+    let order = group.order(&ask.name);
     if order.is_empty() {
         return Err(NoAnswer::Nobody);
     }

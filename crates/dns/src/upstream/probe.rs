@@ -2,8 +2,8 @@
 //!
 //! A lost upstream gets a question when its pause is over; any answer brings it back. A loop is found by a
 //! name that nobody else can know: if it comes in as a question that we would forward, the upstream that
-//! got it from us sends our questions back to us. That upstream is left out until a later probe does not
-//! come back.
+//! got it from us sends our questions back to us. For that zone it is left out until a later probe does not
+//! come back; other names it may well know.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -110,8 +110,8 @@ impl Prober {
             let notice = Rc::clone(notice);
             running.spawn_local(async move {
                 let looped = check_loop(&transport, &member, name, &probes).await;
-                if member.loops.swap(looped, Relaxed) != looped {
-                    notice.looped(&member, looped);
+                if member.set_loop(&zone, looped) {
+                    notice.looped(&member, &zone, looped);
                 }
             });
         }
@@ -126,7 +126,8 @@ impl Prober {
                 for member in &group.members {
                     let key = (member.target.clone(), zone.clone());
                     let tried = self.tried.get(&key);
-                    let again = member.loops.load(Relaxed) && tried.is_some_and(|&at| now >= at + LOOP_PAUSE);
+                    let looped = member.loops.read().contains(zone);
+                    let again = looped && tried.is_some_and(|&at| now >= at + LOOP_PAUSE);
                     if tried.is_none() || again {
                         self.tried.insert(key, now);
                         due.push((zone.clone(), Arc::clone(member)));
