@@ -48,9 +48,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics and makes them visible in a registry, whose prefix is `oooi`.
-    ///
-    /// Names begin with `dhcp_`; a registry without that prefix is given it here.
+    /// Makes the metrics and makes them visible in a registry. Their names begin with `oooi_dhcp_`.
     pub fn register(registry: &mut Registry) -> Self {
         let registry = registry.sub_registry_with_prefix("oooi_dhcp");
         let received = Family::<TypeLabel, Counter>::default();

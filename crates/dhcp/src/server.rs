@@ -80,6 +80,8 @@ pub async fn run<S: LeaseStore>(
     let mut batch = Batch::default();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut ending = false;
+    desk.check_address();
+    desk.announce(false);
     while !ending {
         ending = turn(
             &mut desk,

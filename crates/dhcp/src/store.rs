@@ -22,7 +22,8 @@ pub trait LeaseStore: Send {
     fn load(&mut self) -> impl Future<Output = Result<Loaded, StoreError>> + Send;
 
     /// Makes the leases durable, in their order. An error means that none of them may be acknowledged; a single
-    /// lease that met another fate than being stored is an [`Exception`].
+    /// lease that met another fate than being stored is an [`Exception`], and exceptions come in the order of the
+    /// leases.
     ///
     /// The future may be polled while the server handles further packets, but it is never dropped unfinished
     /// while the server runs on.

@@ -1,29 +1,27 @@
-//! The state of a running server, and what each event does to it. Nothing here waits.
+//! The state of a running server, and what packets and commits do to it. Nothing here waits.
 
-use std::net::Ipv4Addr;
+mod events;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oooi_api::report::{Event, Report};
-use tracing::{debug, error, info, warn};
+use oooi_api::report::Report;
+use tracing::{debug, info};
 
 use super::Batch;
 use super::rogues::Rogues;
 use super::standing::Standing;
 use crate::config::Config;
-use crate::control::Command;
-use crate::frame::{self, Heard};
 use crate::lease::{Lease, State};
 use crate::leases::Leases;
-use crate::mac::Mac;
 use crate::machines::Machines;
 use crate::message::{Message, MessageType};
 use crate::metrics::Metrics;
 use crate::probe::{Probes, Waiting};
 use crate::reply::Reply;
-use crate::respond::{self, Action, Arrival, OFFER_TIME, Silence, View, respond};
+use crate::respond::{Action, Arrival, OFFER_TIME, Silence, View, respond};
 use crate::socket::{Inbox, Outbox, Socket};
-use crate::store::{Exception, Fate, StoreError, Update};
+use crate::store::{Exception, Fate, StoreError};
 use crate::time::{Clock, Timestamp};
 
 pub(super) struct Desk<'s> {
@@ -221,60 +219,6 @@ impl<'s> Desk<'s> {
         }
     }
 
-    pub(super) fn frames(&mut self, inbox: &Inbox) {
-        for (packet, _) in inbox.packets() {
-            match packet.ok().and_then(frame::hear) {
-                Some(Heard::Has(address, mac)) => self.taken_by(address, mac),
-                Some(Heard::Serves(server, mac)) => self.stranger(server, Some(mac)),
-                None => {}
-            }
-        }
-    }
-
-    /// A station answered an ARP probe.
-    fn taken_by(&mut self, address: Ipv4Addr, mac: Mac) {
-        let Some(waiting) = self.probes.answered(address) else {
-            return;
-        };
-        let now = self.clock.now();
-        self.conflict(address, &format!("{mac} answers for it"));
-        let quarantine = respond::conflict(address, mac, &self.config, now);
-        // At once in memory, so that the message that waited leads to another address.
-        self.leases.put(quarantine.clone());
-        self.store(quarantine);
-        self.decide_again(&waiting, now);
-    }
-
-    fn conflict(&mut self, address: Ipv4Addr, why: &str) {
-        self.metrics.conflicts.inc();
-        warn!(%address, why, "quarantined an address of the pool");
-        self.report.event(Event::warning(
-            "AddressConflict",
-            format!("{address} is used by a station that has no lease for it ({why}): give that station another address or exclude this one"),
-        ));
-    }
-
-    fn decide_again(&mut self, waiting: &Waiting, now: Timestamp) {
-        if let Ok(message) = Message::parse(&waiting.packet) {
-            self.handle(&waiting.packet, &message, waiting.arrival, now);
-        }
-    }
-
-    fn stranger(&mut self, server: Ipv4Addr, mac: Option<Mac>) {
-        if self.config.replicas.contains(&server) || self.machines.servers.contains(&server) {
-            return;
-        }
-        self.metrics.rogue_answers.inc();
-        if self.rogues.seen(server, self.clock.now()) {
-            let by = mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
-            warn!(%server, mac = mac.map(tracing::field::display), "another DHCP server answers on this network");
-            self.report.event(Event::warning(
-                "RogueServer",
-                format!("the DHCP server {server}{by} answers on this network and is not ours: turn it off, or set unknownClients to Ignore if it is meant to be there"),
-            ));
-        }
-    }
-
     /// How long until something is due by time alone.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         let due = [self.probes.next(), self.standing.next(), self.rogues.next()]
@@ -301,73 +245,6 @@ impl<'s> Desk<'s> {
             self.decide_again(&waiting, now);
         }
         self.rogues.forget_old(now);
-    }
-
-    pub(super) fn configure(&mut self, config: Arc<Config>) {
-        let now = self.clock.now();
-        info!(server = %config.server(), pool = config.pool_size(), "the configuration changed");
-        self.config = config;
-        self.leases.adopt(&self.config, now);
-        self.metrics.config_applied.set(now.0 as f64 / 1000.0);
-        self.standing.changed(now);
-    }
-
-    /// A machine that is gone frees its lease.
-    pub(super) fn learn(&mut self, machines: Arc<Machines>) {
-        let now = self.clock.now();
-        let gone: Vec<Mac> = self.machines.gone_in(&machines).collect();
-        for mac in gone {
-            let leases: Vec<Lease> = self
-                .leases
-                .of_mac(mac)
-                .filter(|lease| lease.is_active(now))
-                .cloned()
-                .collect();
-            for lease in leases {
-                info!(%mac, address = %lease.address, "freed: the machine is gone");
-                self.store(lease.released(now));
-            }
-        }
-        self.machines = machines;
-    }
-
-    pub(super) fn obey(&mut self, command: Command) {
-        let now = self.clock.now();
-        match command {
-            Command::Release(address, answer) => {
-                let lease = self
-                    .leases
-                    .get(address)
-                    .filter(|lease| lease.state != State::Released && lease.is_live(now));
-                let released = lease.map(|lease| lease.released(now));
-                // Whoever asked may be gone already.
-                let _ = answer.send(released.is_some());
-                if let Some(released) = released {
-                    info!(%address, mac = %released.mac, "released by hand");
-                    self.store(released);
-                }
-            }
-        }
-    }
-
-    pub(super) fn update(&mut self, update: Update) {
-        let now = self.clock.now();
-        match update {
-            Update::Put(lease) => self.leases.put(lease),
-            Update::Forget(address) => self.leases.forget(address),
-            Update::Away => {
-                error!("the lease store is away: leases are renewed, new clients get no address");
-                self.away = true;
-                self.metrics.store_available.set(0);
-            }
-            Update::Back => {
-                info!("the lease store is back");
-                self.away = false;
-                self.metrics.store_available.set(1);
-                self.leases.hold_expired_until(now.after(self.config.lease_time));
-            }
-        }
-        self.standing.changed(now);
     }
 
     pub(super) fn has_pending(&self) -> bool {

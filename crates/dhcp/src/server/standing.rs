@@ -16,6 +16,8 @@ use crate::time::Timestamp;
 
 /// The least time between two announcements.
 const EVERY: Duration = Duration::from_secs(1);
+/// Leases expire without a packet, so that counts change even when nothing else does.
+const ANYWAY: Duration = Duration::from_secs(60);
 /// A full pool is said again after this time.
 const FULL_AGAIN: Duration = Duration::from_secs(600);
 
@@ -36,8 +38,8 @@ impl Standing {
 
     /// When the next announcement is due.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let changed = self.changed?;
-        Some(self.announced.map_or(changed, |announced| announced.after(EVERY)))
+        let announced = self.announced?;
+        Some(announced.after(if self.changed.is_some() { EVERY } else { ANYWAY }))
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {

@@ -1,0 +1,163 @@
+//! What else happens to a running server: other stations, new configurations, people, and a shared store.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use oooi_api::report::Event;
+use tracing::{error, info, warn};
+
+use super::Desk;
+use crate::config::Config;
+use crate::control::Command;
+use crate::frame::{self, Heard};
+use crate::lease::{Lease, State};
+use crate::mac::Mac;
+use crate::machines::Machines;
+use crate::message::Message;
+use crate::probe::Waiting;
+use crate::respond;
+use crate::socket::Inbox;
+use crate::store::Update;
+use crate::time::Timestamp;
+
+impl Desk<'_> {
+    pub(in crate::server) fn frames(&mut self, inbox: &Inbox) {
+        for (packet, _) in inbox.packets() {
+            match packet.ok().and_then(frame::hear) {
+                Some(Heard::Has(address, mac)) => self.taken_by(address, mac),
+                Some(Heard::Serves(server, mac)) => self.stranger(server, Some(mac)),
+                None => {}
+            }
+        }
+    }
+
+    /// A station answered an ARP probe.
+    fn taken_by(&mut self, address: Ipv4Addr, mac: Mac) {
+        let Some(waiting) = self.probes.answered(address) else {
+            return;
+        };
+        let now = self.clock.now();
+        self.conflict(address, &format!("{mac} answers for it"));
+        let quarantine = respond::conflict(address, mac, &self.config, now);
+        // At once in memory, so that the message that waited leads to another address.
+        self.leases.put(quarantine.clone());
+        self.store(quarantine);
+        self.decide_again(&waiting, now);
+    }
+
+    pub(super) fn conflict(&mut self, address: Ipv4Addr, why: &str) {
+        self.metrics.conflicts.inc();
+        warn!(%address, why, "quarantined an address of the pool");
+        self.report.event(Event::warning(
+            "AddressConflict",
+            format!("{address} is used by a station that has no lease for it ({why}): give that station another address or exclude this one"),
+        ));
+    }
+
+    pub(super) fn decide_again(&mut self, waiting: &Waiting, now: Timestamp) {
+        if let Ok(message) = Message::parse(&waiting.packet) {
+            self.handle(&waiting.packet, &message, waiting.arrival, now);
+        }
+    }
+
+    pub(super) fn stranger(&mut self, server: Ipv4Addr, mac: Option<Mac>) {
+        if self.config.replicas.contains(&server) || self.machines.servers.contains(&server) {
+            return;
+        }
+        self.metrics.rogue_answers.inc();
+        if self.rogues.seen(server, self.clock.now()) {
+            let by = mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
+            warn!(%server, mac = mac.map(tracing::field::display), "another DHCP server answers on this network");
+            self.report.event(Event::warning(
+                "RogueServer",
+                format!("the DHCP server {server}{by} answers on this network and is not ours: turn it off, or set unknownClients to Ignore if it is meant to be there"),
+            ));
+        }
+    }
+
+    /// Says so when the server's own address is not on the interface: clients could not answer it.
+    pub(in crate::server) fn check_address(&self) {
+        let (server, interface) = (self.config.server(), self.socket.interface());
+        if self
+            .socket
+            .addresses()
+            .is_ok_and(|addresses| !addresses.contains(&server))
+        {
+            warn!(%server, interface, "the server's address is not on its interface");
+            self.report.event(Event::warning(
+                "ServerAddressMissing",
+                format!(
+                    "{interface} does not have {server}: add the address, or correct networkConfig.serverIP"
+                ),
+            ));
+        }
+    }
+
+    pub(in crate::server) fn configure(&mut self, config: Arc<Config>) {
+        let now = self.clock.now();
+        info!(server = %config.server(), pool = config.pool_size(), "the configuration changed");
+        self.config = config;
+        self.leases.adopt(&self.config, now);
+        self.metrics.config_applied.set(now.0 as f64 / 1000.0);
+        self.standing.changed(now);
+        self.check_address();
+    }
+
+    /// A machine that is gone frees its lease.
+    pub(in crate::server) fn learn(&mut self, machines: Arc<Machines>) {
+        let now = self.clock.now();
+        let gone: Vec<Mac> = self.machines.gone_in(&machines).collect();
+        for mac in gone {
+            let leases: Vec<Lease> = self
+                .leases
+                .of_mac(mac)
+                .filter(|lease| lease.is_active(now))
+                .cloned()
+                .collect();
+            for lease in leases {
+                info!(%mac, address = %lease.address, "freed: the machine is gone");
+                self.store(lease.released(now));
+            }
+        }
+        self.machines = machines;
+    }
+
+    pub(in crate::server) fn obey(&mut self, command: Command) {
+        let now = self.clock.now();
+        match command {
+            Command::Release(address, answer) => {
+                let lease = self
+                    .leases
+                    .get(address)
+                    .filter(|lease| lease.state != State::Released && lease.is_live(now));
+                let released = lease.map(|lease| lease.released(now));
+                // Whoever asked may be gone already.
+                let _ = answer.send(released.is_some());
+                if let Some(released) = released {
+                    info!(%address, mac = %released.mac, "released by hand");
+                    self.store(released);
+                }
+            }
+        }
+    }
+
+    pub(in crate::server) fn update(&mut self, update: Update) {
+        let now = self.clock.now();
+        match update {
+            Update::Put(lease) => self.leases.put(lease),
+            Update::Forget(address) => self.leases.forget(address),
+            Update::Away => {
+                error!("the lease store is away: leases are renewed, new clients get no address");
+                self.away = true;
+                self.metrics.store_available.set(0);
+            }
+            Update::Back => {
+                info!("the lease store is back");
+                self.away = false;
+                self.metrics.store_available.set(1);
+                self.leases.hold_expired_until(now.after(self.config.lease_time));
+            }
+        }
+        self.standing.changed(now);
+    }
+}
