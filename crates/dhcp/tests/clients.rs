@@ -10,6 +10,7 @@ mod netns;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use netns::relay::Relay;
 use netns::{Home, Lan, Namespace, Process, await_that, read, serve};
@@ -47,7 +48,15 @@ enum Program {
     Dhcpcd,
 }
 
-const PROGRAMS: [Program; 3] = [Program::Dhclient, Program::Udhcpc, Program::Dhcpcd];
+/// Does the same with each program at once, each on a link of its own.
+fn with_each(body: impl Fn(Program) + Sync) {
+    std::thread::scope(|scope| {
+        for program in [Program::Dhclient, Program::Udhcpc, Program::Dhcpcd] {
+            let body = &body;
+            scope.spawn(move || body(program));
+        }
+    });
+}
 
 /// What a client tells its script: one line an event, `reason address gateway resolvers`.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -137,33 +146,26 @@ impl Client {
 
     /// Waits for an event and returns its line.
     fn event(&self, names: &[&str]) -> String {
-        self.event_after(names, 0)
-    }
-
-    /// Waits for an event after some bytes of the log.
-    fn event_after(&self, names: &[&str], bytes: usize) -> String {
-        let mut found = None;
-        let find = || {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
             let events = self.events();
-            let line = events.get(bytes..).unwrap_or_default().lines();
-            found = line
-                .map(str::to_owned)
-                .find(|line| names.iter().any(|name| line.starts_with(&format!("{name} "))));
-            found.is_some()
-        };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        let mut find = find;
-        while !find() {
+            let told = |line: &&str| {
+                line.split_whitespace()
+                    .next()
+                    .is_some_and(|name| names.contains(&name))
+            };
+            if let Some(line) = events.lines().find(told) {
+                return line.to_owned();
+            }
+            let said = || format!("it told:\n{events}\nand said:\n{}", read(&self.file("log")));
             assert!(
-                std::time::Instant::now() < deadline,
-                "{:?} told no {names:?}; it told:\n{}\nand said:\n{}",
+                Instant::now() < deadline,
+                "{:?} told no {names:?}; {}",
                 self.program,
-                self.events(),
-                read(&self.file("log"))
+                said()
             );
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
-        found.unwrap()
     }
 
     fn bound(&self) -> Ipv4Addr {
@@ -177,7 +179,7 @@ impl Client {
 
 #[test]
 fn clients_get_their_address_and_give_it_back() {
-    for program in PROGRAMS {
+    with_each(|program| {
         let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(SPEC));
         let server = serve(&lan, &home.spec(), &home.state());
         let station = lan.attach();
@@ -219,13 +221,13 @@ fn clients_get_their_address_and_give_it_back() {
         // The same station gets the same address again.
         assert_eq!(Client::start(program, &station).bound(), ip(10), "{program:?}");
         drop(server);
-    }
+    });
 }
 
 #[test]
 fn clients_renew_and_when_their_server_was_away_rebind() {
     let spec = SPEC.replace("1h", "10s");
-    for program in PROGRAMS {
+    with_each(|program| {
         let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(&spec));
         let server = serve(&lan, &home.spec(), &home.state());
         let station = lan.attach();
@@ -239,7 +241,7 @@ fn clients_renew_and_when_their_server_was_away_rebind() {
         // hears first is a broadcast.
         server.kill();
         let renewed = home.lease(address).unwrap();
-        let rebind = std::time::UNIX_EPOCH + std::time::Duration::from_millis(renewed.expires.0 - 1_900);
+        let rebind = std::time::UNIX_EPOCH + Duration::from_millis(renewed.expires.0 - 1_900);
         await_that("the time to rebind", || std::time::SystemTime::now() > rebind);
         let _server = serve(&lan, &home.spec(), &home.state());
         await_that("a rebinding", || {
@@ -252,12 +254,12 @@ fn clients_renew_and_when_their_server_was_away_rebind() {
                 .contains(&address.to_string()),
             "{program:?}"
         );
-    }
+    });
 }
 
 #[test]
 fn clients_decline_an_address_that_a_stranger_has_and_get_another() {
-    for program in PROGRAMS {
+    with_each(|program| {
         let (mut lan, home) = (
             Lan::new("192.168.100.2/24"),
             Home::new(&with("  conflictProbe: false\n")),
@@ -275,7 +277,7 @@ fn clients_decline_an_address_that_a_stranger_has_and_get_another() {
         assert_eq!(client.bound(), ip(11), "{program:?}");
         assert_eq!(home.lease(ip(10)).unwrap().state, State::Declined, "{program:?}");
         assert!(home.log().contains("event AddressConflict"), "{}", home.log());
-    }
+    });
 }
 
 #[test]
@@ -393,7 +395,7 @@ fn a_relay_gets_the_answers_for_its_clients_with_its_information() {
     let station = lan.attach();
     station.run("ip addr add 192.168.100.9/24 dev eth0");
     let relay = station.enter(|| Relay::new(ip(9), ip(2)));
-    relay.wait(Some(std::time::Duration::from_secs(5)));
+    relay.wait(Some(Duration::from_secs(5)));
     let mac = Mac([2, 0, 0, 0, 0, 9]);
     let information = [1, 4, b'p', b'o', b'r', b't'];
     relay.send(Packet::new(MessageType::Discover, mac).option(82, &information));
