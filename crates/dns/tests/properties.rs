@@ -158,6 +158,24 @@ proptest! {
     }
 
     #[test]
+    fn of_a_damaged_answer_nothing_unclean_is_kept(
+        message in message(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        dnssec_ok: bool,
+    ) {
+        let asked = Asked { dnssec_ok, ..asked(&message) };
+        let mut wire = message.to_vec().expect("a message can be written");
+        for (at, octet) in damage {
+            let at = at.index(wire.len());
+            wire[at] = octet;
+        }
+        if let Ok(reply) = Reply::read(&wire, &asked, CAP) {
+            let again = Reply::read(&reply.message, &Asked { id: 0, ..asked }, CAP).expect("it can be read again");
+            prop_assert_eq!(again.message, reply.message);
+        }
+    }
+
+    #[test]
     fn no_octets_make_a_parser_panic(wire in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Query::parse(&wire);
         let asked = Asked { id: 7, name: Name::parse("a.example").expect("a name").wire().into(), kind: 1, dnssec_ok: true, spelling: false };

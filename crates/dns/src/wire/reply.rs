@@ -51,7 +51,7 @@ pub struct Reply {
     pub ttls: Vec<u16>,
     /// Seconds for which it may be kept; 0: not at all.
     pub lifetime: u32,
-    /// The response code, with its extended bits.
+    /// The response code.
     pub rcode: Rcode,
     /// The upstream sent an OPT record: it speaks EDNS.
     pub edns: bool,
@@ -64,6 +64,13 @@ struct Record {
     ttl: u32,
     /// Place and end of its data.
     data: (usize, usize),
+}
+
+impl Record {
+    /// Its data; what follows them in the message is another record's.
+    fn data<'m>(&self, message: &'m [u8]) -> &'m [u8] {
+        message.get(self.data.0..self.data.1).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,11 +87,20 @@ impl Reply {
             return Err(Mismatch::Truncated);
         }
         let (records, opt) = collect(message, HEADER + asked.name.len() + 4).ok_or(Mismatch::Malformed)?;
-        let rcode = Rcode(flags & 0xf | opt.unwrap_or(0) << 4);
-        let kept = Kept::choose(message, asked, &records);
-        let flags = flags & (flag::AUTHENTIC | flag::CHECKING_DISABLED | 0xf)
+        // An extended code speaks of our EDNS, not of the question: for a client it is a failure.
+        let rcode = if opt.unwrap_or(0) == 0 {
+            Rcode(flags & 0xf)
+        } else {
+            Rcode::SERVFAIL
+        };
+        let kept = match rcode {
+            Rcode::NOERROR | Rcode::NXDOMAIN => Kept::choose(message, asked, &records),
+            _ => Kept::nothing(), // a failure has nothing to say but its code
+        };
+        let flags = flags & (flag::AUTHENTIC | flag::CHECKING_DISABLED)
             | flag::RESPONSE
-            | flag::RECURSION_AVAILABLE;
+            | flag::RECURSION_AVAILABLE
+            | rcode.0;
         let mut rebuilt = Rebuilder::new(flags, &asked.name, asked.kind);
         let mut lifetime = if kept.records.is_empty() { 0 } else { cap };
         for &record in &kept.records {
@@ -101,7 +117,7 @@ impl Reply {
                 )
                 .ok_or(Mismatch::Malformed)?;
         }
-        if !kept.conclusive || !matches!(rcode, Rcode::NOERROR | Rcode::NXDOMAIN) {
+        if !kept.conclusive {
             lifetime = 0;
         }
         let (message, ttls) = rebuilt.finish().ok_or(Mismatch::Malformed)?;
@@ -186,6 +202,13 @@ struct Kept<'r> {
 }
 
 impl<'r> Kept<'r> {
+    fn nothing() -> Kept<'r> {
+        Kept {
+            records: Vec::new(),
+            conclusive: false,
+        }
+    }
+
     fn choose(message: &[u8], asked: &Asked, records: &'r [Record]) -> Kept<'r> {
         let chain = alias_chain(message, asked, records);
         let in_answer = |record: &&Record| record.section == Section::Answer;
@@ -239,7 +262,10 @@ impl<'r> Kept<'r> {
     fn ttl(&self, message: &[u8], record: &Record) -> u32 {
         match (record.section, record.kind) {
             (Section::Authority, kind::SOA) => {
-                let minimum = record.data.1.checked_sub(4).and_then(|at| read_u32(message, at));
+                let minimum = record
+                    .data(message)
+                    .last_chunk()
+                    .map(|last| u32::from_be_bytes(*last));
                 record.ttl.min(minimum.unwrap_or(0))
             }
             _ => record.ttl,
@@ -259,6 +285,7 @@ fn alias_chain(message: &[u8], asked: &Asked, records: &[Record]) -> Vec<Name> {
         };
         let record = records.iter().find(alias)?;
         let mut target = Vec::new();
+        // Data that end inside the name make the whole answer malformed when they are written anew.
         name::expand(message, record.data.0, &mut target)?;
         Some(Name::from_checked_wire(&target))
     }) {
@@ -272,7 +299,7 @@ fn alias_chain(message: &[u8], asked: &Asked, records: &[Record]) -> Vec<Name> {
 
 /// Does this signature cover a kept proof: NSEC, NSEC3, or in a negative answer the SOA?
 fn covers_a_proof(message: &[u8], record: &Record, answered: bool) -> bool {
-    match read_u16(message, record.data.0) {
+    match read_u16(record.data(message), 0) {
         Some(kind::NSEC | kind::NSEC3) => true,
         Some(kind::SOA) => !answered,
         _ => false,

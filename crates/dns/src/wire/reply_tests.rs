@@ -248,3 +248,48 @@ fn no_prefix_and_no_single_flipped_bit_of_an_answer_panics() {
     }
     assert!(read > 50);
 }
+
+#[test]
+fn a_record_without_data_does_not_borrow_those_of_the_next() {
+    let mut wire = message(
+        "no.example.",
+        RecordType::A,
+        vec![],
+        vec![soa("example.", 60, 60)],
+        vec![],
+    );
+    // A signature of no octets in the authority section, and behind it what would make it one of an NSEC.
+    wire[9] = 2;
+    wire.extend([0xc0, 15, 0, 46, 0, 1, 0, 0, 0, 60, 0, 0]);
+    wire.extend([0, 47]);
+    let asked = Asked {
+        dnssec_ok: true,
+        ..asked("no.example", kind::A)
+    };
+    let reply = Reply::read(&wire, &asked, 300).unwrap();
+    assert_eq!(
+        u16::from_be_bytes([reply.message[8], reply.message[9]]),
+        1,
+        "the SOA alone is kept"
+    );
+}
+
+#[test]
+fn an_extended_code_is_a_failure_for_clients() {
+    let mut wire = message(
+        "www.example.",
+        RecordType::A,
+        vec![a("www.example.", 60, 1)],
+        vec![],
+        vec![],
+    );
+    wire[11] = 1;
+    wire.extend([0, 0, 41, 4, 208, 1, 0, 0, 0, 0, 0]); // BADVERS
+    let reply = Reply::read(&wire, &asked("www.example", kind::A), 300).unwrap();
+    assert_eq!(
+        (reply.rcode, reply.edns, reply.lifetime),
+        (Rcode::SERVFAIL, true, 0)
+    );
+    assert_eq!(read(&reply).metadata.response_code, ResponseCode::ServFail);
+    assert!(read(&reply).answers.is_empty());
+}
