@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -45,6 +46,11 @@ impl Namespace {
     /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where other processes find it while this one runs: `nsenter --net=PATH`.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
     }
 
     /// Runs a future on a thread of its own inside the namespace. Every socket that it opens belongs there.

@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// How many nodes boot
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=50))]
     nodes: u8,
+    /// Leave everything running at the end, say how to enter the namespaces, and wait for Ctrl-C
+    #[arg(long)]
+    keep: bool,
     /// Print a report for programs instead of the story
     #[arg(long, value_enum)]
     report: Option<Report>,
@@ -42,7 +45,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Report::Json) => Box::new(Quiet),
         None => Box::new(Screen { colours: colours() }),
     };
-    let outcome = lab::run(&lab::Options { nodes: args.nodes }, Story::new(tell))?;
+    let linger: Option<lab::Linger> = if args.keep { Some(Box::new(linger)) } else { None };
+    let outcome = lab::run(
+        lab::Options {
+            nodes: args.nodes,
+            linger,
+        },
+        Story::new(tell),
+    )?;
     match args.report {
         Some(Report::Json) => println!("{}", serde_json::to_string_pretty(&document(&outcome))?),
         None => println!("\n{}", summary(&outcome)),
@@ -52,6 +62,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Failed
     })
+}
+
+/// Says how to look around, and waits for somebody to have seen enough.
+fn linger(namespaces: &[(String, std::path::PathBuf)]) {
+    // In a user namespace of its own, whoever enters must enter that one as well.
+    let user = format!(
+        "--user=/proc/{}/ns/user --preserve-credentials ",
+        std::process::id()
+    );
+    let user = if std::fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny") {
+        &*user
+    } else {
+        ""
+    };
+    eprintln!("\neverything still runs; look around, then press Ctrl-C:");
+    for (name, path) in namespaces {
+        eprintln!("  {name:<10}  nsenter {user}--net={}", path.display());
+    }
+    let waited = crate::block_on(async { anyhow::Ok(crate::until_signal().await) });
+    if let Err(error) = waited {
+        eprintln!("oooi: cannot wait for a signal: {error:#}");
+    }
 }
 
 fn colours() -> bool {
@@ -72,7 +104,7 @@ struct Screen {
 
 impl Tell for Screen {
     fn step(&mut self, step: &Step) {
-        let (mark, colour) = if step.held { ("ok", "32") } else { ("FAILED", "31") };
+        let (mark, colour) = if step.held { ("ok  ", "32") } else { ("FAIL", "31") };
         let mark = if self.colours {
             format!("\x1b[{colour}m{mark}\x1b[0m")
         } else {
@@ -85,7 +117,7 @@ impl Tell for Screen {
             milliseconds,
             ..
         } = step;
-        println!("{actor:<7} {name:<52} {mark} {milliseconds:>8.1} ms  {detail}");
+        println!("{mark} {milliseconds:>6.1} ms  {actor:<6}  {name:<48}  {detail}");
         // Somebody may be watching a pipe.
         let _ = std::io::stdout().flush();
     }

@@ -13,6 +13,7 @@ mod story;
 mod topology;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
@@ -34,11 +35,16 @@ pub use story::{Outcome, Step, Story, Tell};
 pub const MANIFEST: &str = include_str!("lab.yaml");
 
 /// How to run a lab.
-#[derive(Clone, Debug)]
 pub struct Options {
     /// How many nodes boot.
     pub nodes: u8,
+    /// Called when all steps are taken and everything still runs, with the namespaces by their names: somebody may
+    /// want to look around.
+    pub linger: Option<Linger>,
 }
+
+/// Looks around in a lab and returns when it may end.
+pub type Linger = Box<dyn FnOnce(&[(String, PathBuf)])>;
 
 /// A lab that cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +103,7 @@ const MOVED_NAME: &str = "kube-apiserver, moved";
 const ROUTER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 100, 1), 24);
 
 /// Runs a lab. An error means that it could not begin; a step that does not hold is part of its outcome.
-pub fn run(options: &Options, mut story: Story) -> Result<Outcome, Error> {
+pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
     let addresses: Vec<Ipv4Addr> = SERVICES.iter().map(|service| service.1).chain([MOVED]).collect();
     let built = story.step("lab", "build a VLAN and a management network", || {
         let topology = Topology::build(ROUTER, &addresses)?;
@@ -140,14 +146,48 @@ pub fn run(options: &Options, mut story: Story) -> Result<Outcome, Error> {
             .join(", ");
         Ok::<_, Error>((running, shown))
     });
-    let Some(servers) = started else {
+    let Some(mut servers) = started else {
         return Ok(story.end());
     };
 
+    let mut namespaces = vec![topology.infra.clone(), topology.management.clone()];
     for index in 1..=options.nodes {
         let namespace = topology.add_node(&format!("node-{index}"))?;
+        namespaces.push(namespace.clone());
         let node = Node::new(index, namespace, authority.roots()?);
-        boot(&mut story, &node, index == 1, &sender);
+        let Some(lease) = boot(&mut story, &node) else {
+            continue;
+        };
+        if index == 1 {
+            change(&mut story, &node, &lease, &sender);
+            renew(&mut story, &node, &lease, "renew the lease");
+            let restarted = story.step("lab", "restart the servers", || {
+                servers.stop();
+                Ok::<_, Error>((
+                    start_servers(&topology, &receiver, state.path())?,
+                    "with the leases that they had".into(),
+                ))
+            });
+            let Some(again) = restarted else {
+                return Ok(story.end());
+            };
+            servers = again;
+            renew(
+                &mut story,
+                &node,
+                &lease,
+                "renew the lease at a server that was restarted",
+            );
+            let (service, _, _, host, port) = SERVICES[1];
+            reach(&mut story, &node, &lease, host, port, service);
+        }
+    }
+    if let Some(linger) = options.linger {
+        let entered: Vec<_> = namespaces
+            .iter()
+            .map(|n| (n.name().to_owned(), n.path()))
+            .collect();
+        linger(&entered);
     }
 
     story.step("lab", "stop the servers", || {
@@ -181,7 +221,10 @@ fn start_servers(
         .run(async move || {
             let network = oooi_net::Network::open()?;
             for address in addresses {
-                network.add_address(VLAN_INTERFACE, address).await?;
+                match network.add_address(VLAN_INTERFACE, address).await {
+                    Err(error) if !error.is_there_already() => return Err(error),
+                    _ => {}
+                }
             }
             Ok(())
         })?
@@ -198,36 +241,36 @@ fn start_servers(
         .run(async move || up::start(&desired, &options))??)
 }
 
-/// One node boots; the first one also proves what must hold on.
-fn boot(story: &mut Story, node: &Node, first: bool, desired: &watch::Sender<Arc<Desired>>) {
-    let name = node.name.clone();
-    let lease = story.step(&name, "get an address by DHCP", || {
+/// One node boots.
+fn boot(story: &mut Story, node: &Node) -> Option<Lease> {
+    let lease = story.step(&node.name, "get an address by DHCP", || {
         let lease = node.boot()?;
         let shown = format!(
             "{}/{} from {}, for {:?}",
             lease.address, lease.prefix, lease.server, lease.time
         );
         Ok::<_, node::Error>((lease, shown))
-    });
-    let Some(lease) = lease else { return };
+    })?;
     for (service, _, _, host, port) in SERVICES {
         reach(story, node, &lease, host, port, service);
     }
     refuse(story, node, &lease);
-    if first {
-        change(story, node, &lease, desired);
-        story.step(&name, "renew the lease", || {
-            let again = node.renew(&lease)?;
-            if again.address == lease.address {
-                Ok(((), format!("{} again", again.address)))
-            } else {
-                Err(node::Error::Unexpected(format!(
-                    "got {} instead of {}",
-                    again.address, lease.address
-                )))
-            }
-        });
-    }
+    Some(lease)
+}
+
+fn renew(story: &mut Story, node: &Node, lease: &Lease, step: &str) {
+    story.step(&node.name, step, || {
+        // A server that was just started may not listen yet: the client asks again, as every client does.
+        let again = node.renew(lease)?;
+        if again.address == lease.address {
+            Ok(((), format!("{} again", again.address)))
+        } else {
+            Err(node::Error::Unexpected(format!(
+                "got {} instead of {}",
+                again.address, lease.address
+            )))
+        }
+    });
 }
 
 /// A name of the control plane resolves to the gateway, and TLS by it ends at the right service.
@@ -236,10 +279,7 @@ fn reach(story: &mut Story, node: &Node, lease: &Lease, host: &str, port: u16, s
         let gateway = lookup(node, lease, host)?;
         let who = node.ask(SocketAddr::from((gateway, port)), host)?;
         expect(&who, service)?;
-        Ok::<_, node::Error>((
-            (),
-            format!("{host} is {gateway}, TLS verified, {who} answers on {port}"),
-        ))
+        Ok::<_, node::Error>(((), format!("{host}:{port} by {gateway}, certificate verified")))
     });
 }
 
