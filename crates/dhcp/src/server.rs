@@ -81,7 +81,7 @@ pub async fn run<S: LeaseStore>(
     let mut shutdown = std::pin::pin!(shutdown);
     let mut ending = false;
     desk.check_address();
-    desk.announce(false);
+    desk.announce();
     while !ending {
         ending = turn(
             &mut desk,
@@ -110,8 +110,8 @@ pub async fn run<S: LeaseStore>(
             };
             desk.committed(&mut batch, outcome, started.elapsed());
         }
-        desk.announce(ending);
     }
+    desk.announce();
     info!(interface = socket.interface(), "stopped serving DHCP");
     Ok(())
 }
@@ -137,16 +137,16 @@ async fn turn(
     shutdown: std::pin::Pin<&mut impl Future<Output = ()>>,
 ) -> Result<bool, ServerError> {
     let wake = desk.next_wake();
+    if wake.is_some_and(|wake| wake.is_zero()) {
+        // Not left to the timer: under a flood it would be made anew for each packet and never end.
+        desk.tick();
+        desk.flush();
+        return Ok(false);
+    }
+    // Packets come last: under a flood there is always one more, and everything else is rare.
     tokio::select! {
         biased;
         () = shutdown => return Ok(true),
-        ready = socket.receive(requests, frames) => {
-            let failed = |source| ServerError::Receive { interface: socket.interface().into(), source };
-            match ready.map_err(failed)? {
-                Ready::Requests => desk.requests(requests),
-                Ready::Frames => desk.frames(frames),
-            }
-        }
         () = sleep(wake), if wake.is_some() => desk.tick(),
         Ok(()) = feeds.config.changed() => {
             let config = feeds.config.borrow_and_update().clone();
@@ -158,6 +158,13 @@ async fn turn(
         }
         Some(command) = feeds.commands.recv() => desk.obey(command),
         Some(update) = next(updates) => desk.update(update),
+        ready = socket.receive(requests, frames) => {
+            let failed = |source| ServerError::Receive { interface: socket.interface().into(), source };
+            match ready.map_err(failed)? {
+                Ready::Requests => desk.requests(requests),
+                Ready::Frames => desk.frames(frames),
+            }
+        }
     }
     desk.flush();
     Ok(false)

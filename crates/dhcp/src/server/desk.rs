@@ -225,7 +225,7 @@ impl<'s> Desk<'s> {
             .into_iter()
             .flatten()
             .min()?;
-        Some(due.since(self.clock.now()).max(Duration::from_millis(1)))
+        Some(due.since(self.clock.now()))
     }
 
     /// Handles what is due.
@@ -245,6 +245,9 @@ impl<'s> Desk<'s> {
             self.decide_again(&waiting, now);
         }
         self.rogues.forget_old(now);
+        if self.standing.is_due(now) {
+            self.announce();
+        }
     }
 
     pub(super) fn has_pending(&self) -> bool {
@@ -331,19 +334,17 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Says how the server is, when something changed and it was not said lately.
-    pub(super) fn announce(&mut self, ending: bool) {
-        let now = self.clock.now();
-        if self.standing.is_due(now) || ending {
-            self.standing.announce(
-                &self.config,
-                &self.leases,
-                self.rogues.count(),
-                &self.metrics,
-                &*self.report,
-                now,
-            );
-        }
+    /// Says how the server is.
+    pub(super) fn announce(&mut self) {
+        let (now, rogues) = (self.clock.now(), self.rogues.count());
+        self.standing.announce(
+            &self.config,
+            &self.leases,
+            rogues,
+            &self.metrics,
+            &*self.report,
+            now,
+        );
     }
 }
 

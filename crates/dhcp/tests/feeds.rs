@@ -1,0 +1,261 @@
+//! What the running server does with what it is told: machines that come and go, and a store that fails.
+//! Needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod netns;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netns::relay::Relay;
+use netns::{Lan, await_that};
+use oooi_api::dhcp_server::{DhcpServerSpec, UnknownClients};
+use oooi_api::report::Recorded;
+use oooi_dhcp::config::Config;
+use oooi_dhcp::lease::{Lease, State};
+use oooi_dhcp::mac::Mac;
+use oooi_dhcp::machines::{Machine, Machines};
+use oooi_dhcp::metrics::Metrics;
+use oooi_dhcp::server::{self, Feeds};
+use oooi_dhcp::socket::Socket;
+use oooi_dhcp::store::{Exception, LeaseStore, Loaded, StoreError};
+use oooi_dhcp::testing::fixture::{self, SERVER};
+use oooi_dhcp::testing::packet::Packet;
+use oooi_dhcp::testing::shared::Shared;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, oneshot, watch};
+
+const WORKER: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+fn ip(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 100, last)
+}
+
+/// A store that fails while it is told to.
+struct Failing<S>(S, Arc<AtomicBool>);
+
+impl<S: LeaseStore> LeaseStore for Failing<S> {
+    async fn load(&mut self) -> Result<Loaded, StoreError> {
+        self.0.load().await
+    }
+
+    async fn commit(&mut self, leases: &[Lease]) -> Result<Vec<Exception>, StoreError> {
+        if self.1.load(Ordering::SeqCst) {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(StoreError::Io {
+                step: "cannot write to",
+                path: "leases".into(),
+                source,
+            });
+        }
+        self.0.commit(leases).await
+    }
+}
+
+/// A running server, as a test sees it.
+struct World<'a> {
+    relay: &'a Relay,
+    machines: &'a watch::Sender<Arc<Machines>>,
+    failing: &'a AtomicBool,
+    shared: &'a Shared,
+    report: &'a Recorded,
+    registry: &'a Registry,
+}
+
+impl World<'_> {
+    fn metric(&self, line: &str) -> bool {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, self.registry).unwrap();
+        text.lines().any(|found| found == line)
+    }
+
+    fn lease(&self, address: Ipv4Addr) -> Option<Lease> {
+        self.shared
+            .leases()
+            .into_iter()
+            .find(|lease| lease.address == address)
+    }
+}
+
+fn with_server(more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'_>)) {
+    let mut lan = Lan::new("192.168.100.2/24");
+    let station = lan.attach();
+    station.run("ip addr add 192.168.100.9/24 dev eth0");
+    let relay = station.enter(|| Relay::new(ip(9), SERVER));
+    relay.wait(Some(Duration::from_millis(500)));
+    let (shared, failing, report) = (
+        Shared::default(),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Recorded::default()),
+    );
+    let (_config, config) = watch::channel(Arc::new(Config::from_spec(&fixture::spec(more), &[]).unwrap()));
+    let (machines, index) = watch::channel(Arc::new(Machines::default()));
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let (ready, is_ready) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
+    let store = Failing(shared.store(), failing.clone());
+    std::thread::scope(|scope| {
+        let (server, told) = (&lan.server, report.clone());
+        scope.spawn(move || {
+            server.enter(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    let socket = Socket::open("br0").unwrap();
+                    let (_commands, commands) = mpsc::channel(1);
+                    let feeds = Feeds {
+                        config,
+                        machines: index,
+                        commands,
+                    };
+                    ready.send(()).unwrap();
+                    server::run(socket, feeds, store, told, metrics, async { drop(ended.await) })
+                        .await
+                        .unwrap();
+                });
+            });
+        });
+        is_ready.blocking_recv().unwrap();
+        let world = World {
+            relay: &relay,
+            machines: &machines,
+            failing: &failing,
+            shared: &shared,
+            report: &report,
+            registry: &registry,
+        };
+        body(world);
+        drop(end);
+    });
+}
+
+#[test]
+fn a_machine_gets_its_name_and_its_lease_is_freed_when_it_is_gone() {
+    with_server(
+        |spec| spec.lease_config.unknown_clients = Some(UnknownClients::Ignore),
+        |world| {
+            world.relay.discover(WORKER);
+            assert!(world.relay.receive().is_none(), "nobody knows it yet");
+            let machine = Machine {
+                name: "worker-1".into(),
+                address: Some(ip(17)),
+            };
+            world
+                .machines
+                .send_replace(Arc::new(Machines::complete([(WORKER, machine)])));
+            await_that("the machine is known", || {
+                world.relay.discover(WORKER);
+                world
+                    .relay
+                    .receive()
+                    .is_some_and(|offer| offer.yiaddr() == ip(17))
+            });
+            while world.relay.receive().is_some() {}
+            world.relay.send(
+                Packet::new(oooi_dhcp::message::MessageType::Request, WORKER)
+                    .server(SERVER)
+                    .requested(ip(17))
+                    .option(55, &[12]),
+            );
+            let ack = world.relay.receive().expect("an ACK");
+            assert_eq!((ack.kind(), ack.option(12).unwrap()), (5, b"worker-1".to_vec()));
+            assert_eq!(
+                world.lease(ip(17)).unwrap().host_name.as_deref(),
+                Some("worker-1")
+            );
+            // An index that is not whole says nothing about who is gone.
+            world.machines.send_replace(Arc::new(Machines::default()));
+            world.relay.discover(STRANGER);
+            assert!(world.relay.receive().is_none(), "unknown clients are ignored");
+            assert_eq!(world.lease(ip(17)).unwrap().state, State::Bound);
+            let machine = Machine {
+                name: "worker-1".into(),
+                address: None,
+            };
+            world
+                .machines
+                .send_replace(Arc::new(Machines::complete([(WORKER, machine)])));
+            await_that("the machine is known again", || {
+                world.relay.discover(WORKER);
+                world.relay.receive().is_some()
+            });
+            world.machines.send_replace(Arc::new(Machines::complete([])));
+            await_that("its lease is freed", || {
+                world.lease(ip(17)).unwrap().state == State::Released
+            });
+        },
+    );
+}
+
+#[test]
+fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
+    with_server(
+        |_| {},
+        |world| {
+            world.relay.discover(WORKER);
+            let offer = world.relay.receive().expect("an offer");
+            world.failing.store(true, Ordering::SeqCst);
+            for _ in 0..2 {
+                world.relay.select(WORKER, offer.yiaddr());
+                assert!(world.relay.receive().is_none(), "nothing may be acknowledged");
+            }
+            assert!(world.shared.leases().is_empty());
+            assert!(
+                world.metric("oooi_dhcp_store_failures_total 2")
+                    && world.metric("oooi_dhcp_store_available 0")
+            );
+            world.failing.store(false, Ordering::SeqCst);
+            world.relay.select(WORKER, offer.yiaddr());
+            assert_eq!(world.relay.receive().expect("an ACK").kind(), 5);
+            assert_eq!(world.lease(offer.yiaddr()).unwrap().state, State::Bound);
+            await_that("the metric follows", || {
+                world.metric("oooi_dhcp_store_available 1")
+            });
+            let events: Vec<&str> = world.report.events().iter().map(|event| event.reason).collect();
+            assert_eq!(
+                events,
+                ["LeaseStoreFailed", "LeaseStoreRecovered"],
+                "each is said once"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_full_pool_is_said_once() {
+    with_server(
+        |spec| spec.lease_config.range_end = "192.168.100.10".into(),
+        |world| {
+            world.relay.discover(WORKER);
+            world
+                .relay
+                .select(WORKER, world.relay.receive().expect("an offer").yiaddr());
+            assert_eq!(world.relay.receive().expect("an ACK").kind(), 5);
+            for _ in 0..2 {
+                world.relay.discover(STRANGER);
+                assert!(world.relay.receive().is_none());
+            }
+            let events = world.report.events();
+            assert_eq!(events.len(), 1);
+            assert!(
+                events[0].message.contains("all 1 addresses from 192.168.100.10"),
+                "{}",
+                events[0].message
+            );
+            await_that("the report says so", || {
+                world.report.latest().is_some_and(|report| {
+                    report.counts["poolExhausted"] == 1
+                        && report.counts["activeLeases"] == 1
+                        && report.counts["totalLeases"] == 1
+                })
+            });
+        },
+    );
+}
