@@ -1,12 +1,30 @@
-//! The way in for facts: manifests from files, followed as they change.
+//! The way in for facts, and the servers' only way out.
 //!
-//! A server is handed a `watch::Receiver` of its validated configuration and never learns who fills it. Here it is
-//! filled from files: [`Inputs`] reads them, [`follow`] keeps the receiver current. A change that is wrong is
-//! refused with all its mistakes, and the last good configuration stays.
+//! A server is handed a `watch::Receiver` of its validated configuration and never learns who fills it. Files fill
+//! it on a host ([`Inputs`], [`follow`]); in a cluster the mounted file and a watch of the server's own resource do
+//! so together ([`live`]). A change that is wrong is refused with all its mistakes, and the last good configuration
+//! stays.
+//!
+//! Other facts come by watches of their own: the pods behind a gateway ([`endpoints`]), virtual machines
+//! ([`machines`]), names ([`names`]). Two things go out: how a server is ([`status`]) and leases that several servers
+//! share ([`leases`]).
+//!
+//! An API server that is away changes nothing: what is known is served on, reconnecting backs off with jitter, and
+//! the log says it once.
 
 mod change;
+pub mod cluster;
+pub mod endpoints;
+mod events;
 mod follow;
+mod identity;
 mod inputs;
+pub mod leases;
+pub mod live;
+pub mod machines;
+pub mod names;
+pub mod status;
+mod watching;
 
 pub use follow::follow;
 pub use inputs::{Inputs, Unreadable};

@@ -1,0 +1,106 @@
+//! Names for the DNS server: who has which address, from leases and from virtual machines.
+//!
+//! A lease gives a name to its address while a client has it: the name of the machine with its hardware address,
+//! else the one that the client gave itself.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use oooi_dhcp::lease::Lease;
+use oooi_dhcp::machines::Machines;
+use oooi_dhcp::time::Timestamp;
+use oooi_dns::names::Names;
+use tokio::sync::watch;
+
+use crate::leases::record;
+use crate::watching::Seen;
+
+/// Leases that expired without a word are looked for so often.
+const SWEEP: Duration = Duration::from_secs(15);
+
+/// Follows the names that the leases of a DHCP server give, with the machines that they belong to.
+///
+/// Only leases that are kept as resources are seen. The task ends when nobody holds the receiver any more.
+pub fn follow(
+    client: Client,
+    namespace: &str,
+    dhcp_server: &str,
+    mut machines: watch::Receiver<Arc<Machines>>,
+) -> watch::Receiver<Arc<Names>> {
+    let mut watching = record::watching(client, namespace, dhcp_server);
+    let (sender, receiver) = watch::channel(Arc::<Names>::default());
+    tokio::spawn(async move {
+        let mut leases: BTreeMap<Ipv4Addr, Lease> = BTreeMap::new();
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                Ok(()) = machines.changed() => {}
+                _ = sweep.tick() => {}
+                seen = watching.next() => match seen {
+                    Seen::All(all) => leases = all.iter().filter_map(record::read).map(|lease| (lease.address, lease)).collect(),
+                    Seen::Put(one) => leases.extend(record::read(&one).map(|lease| (lease.address, lease))),
+                    Seen::Gone(one) => {
+                        if let Some(lease) = record::read(&one) {
+                            leases.remove(&lease.address);
+                        }
+                    }
+                    Seen::Lost => continue,
+                },
+            }
+            let next = Arc::new(names(
+                leases.values(),
+                &machines.borrow_and_update(),
+                Timestamp::wall(),
+            ));
+            sender.send_if_modified(|current| {
+                let news = *current != next;
+                *current = next.clone();
+                news
+            });
+        }
+    });
+    receiver
+}
+
+/// The names of addresses that clients have now.
+fn names<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: Timestamp) -> Names {
+    let mut names = Names::default();
+    for lease in leases.filter(|lease| lease.is_active(now)) {
+        let machine = machines.get(lease.mac).map(|machine| &machine.name);
+        if let Some(name) = machine.or(lease.host_name.as_ref()) {
+            names.add(name.to_lowercase(), lease.address.into());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oooi_dhcp::lease::State;
+    use oooi_dhcp::machines::Machine;
+    use oooi_dhcp::testing::battery::lease;
+
+    #[test]
+    fn a_lease_is_named_by_its_machine_and_else_by_its_client_while_it_lasts() {
+        let leases = [
+            lease(1, 1, State::Bound),
+            lease(2, 2, State::Bound),
+            lease(3, 3, State::Declined),
+        ];
+        let machine = Machine {
+            name: "pool-a-x7".into(),
+            address: None,
+        };
+        let machines = Machines::complete([(leases[0].mac, machine)]);
+        let now = leases[0].since.after(Duration::from_secs(1));
+        let hosts = names(leases.iter(), &machines, now).hosts;
+        assert_eq!(hosts.keys().collect::<Vec<_>>(), ["pool-a-x7", "worker-2"]);
+        let later = now.after(Duration::from_secs(7200));
+        assert!(names(leases.iter(), &machines, later).hosts.is_empty());
+    }
+}
