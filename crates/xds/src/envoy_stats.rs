@@ -8,8 +8,8 @@ use std::fmt::Write;
 /// A series of Envoy, and ours.
 struct Translation {
     envoy: &'static str,
-    /// The label that holds the backend.
-    label: &'static str,
+    /// Whether ours says which backend.
+    by_backend: bool,
     ours: &'static str,
     kind: &'static str,
     /// A further label of ours.
@@ -19,7 +19,7 @@ struct Translation {
 const fn series(envoy: &'static str, ours: &'static str, kind: &'static str) -> Translation {
     Translation {
         envoy,
-        label: "envoy_cluster_name",
+        by_backend: true,
         ours,
         kind,
         more: None,
@@ -35,7 +35,7 @@ const fn bytes(envoy: &'static str, direction: &'static str) -> Translation {
 
 const fn reset(envoy: &'static str, reason: &'static str) -> Translation {
     Translation {
-        label: "",
+        by_backend: false,
         more: Some(("reason", reason)),
         ..series(envoy, "oooi_proxy_resets_total", "counter")
     }
@@ -62,14 +62,7 @@ const TRANSLATIONS: [Translation; 9] = [
     bytes("envoy_cluster_upstream_cx_rx_bytes_total", "to_client"),
     reset("envoy_listener_no_filter_chain_match", "unknown_name"),
     reset("envoy_listener_downstream_pre_cx_timeout", "hello_timeout"),
-    Translation {
-        label: "",
-        ..series(
-            "envoy_cluster_upstream_cx_none_healthy",
-            "oooi_proxy_resets_total",
-            "counter",
-        )
-    },
+    reset("envoy_cluster_upstream_cx_none_healthy", "no_endpoint"),
 ];
 
 /// Translates a page of Envoy's Prometheus statistics. Lines that are not understood are left out.
@@ -88,13 +81,11 @@ pub fn translate(page: &str) -> String {
                 continue; // the way to the control plane is no backend
             }
             let mut ours = Vec::new();
-            if !translation.label.is_empty() {
+            if translation.by_backend {
                 ours.push(format!("backend=\"{backend}\""));
             }
-            match translation.more {
-                Some((label, value)) => ours.push(format!("{label}=\"{value}\"")),
-                None if translation.label.is_empty() => ours.push("reason=\"no_endpoint\"".to_owned()),
-                None => {}
+            if let Some((label, value)) = translation.more {
+                ours.push(format!("{label}=\"{value}\""));
             }
             *sums
                 .entry((translation.ours, translation.kind, ours.join(",")))
