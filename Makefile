@@ -62,6 +62,8 @@ test-cluster: testbed ## against a real API server and controller manager (no ro
 .PHONY: test-net
 test-net: testbed ## the servers against real clients, peers and Envoy, in network namespaces (root)
 	@testbed/packages clients
+	@# The servers that these tests start and kill are examples of their crates.
+	cargo build --quiet -p oooi-dhcp -p oooi-dns --examples
 	$(STEP) "network tests" env OOOI_ENVOY="$$(testbed/build --where)/bin/envoy" cargo test --quiet --workspace --test 'net*'
 
 .PHONY: test-node
@@ -83,6 +85,17 @@ conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every 
 	@test -n "$(VENDOR_CRDS)" -a -n "$(SEEDS)" || { echo "usage: make conformance VENDOR_CRDS=dir SEEDS=dir" >&2; exit 2; }
 	VENDOR_CRDS="$(abspath $(VENDOR_CRDS))" SEEDS="$(abspath $(SEEDS))" \
 	  $(TESTBED) run -- cargo test -p oooi-api --test conformance -- --nocapture
+
+##@ Measure
+
+.PHONY: bench
+bench: bench-dns ## side by side with the peers
+
+.PHONY: bench-dns
+bench-dns: ## DNS: CPU per query beside knot, unbound and a bare echo; BENCH="--rounds 1 --seconds 2" for less
+	@testbed/packages clients bench
+	cargo build --quiet --release -p oooi-dns --example dns_serve --example dns_echo
+	bench/dns.py $(BENCH)
 
 ##@ Check
 

@@ -3,7 +3,7 @@
 
 Needs dnsperf, knot and unbound (Debian packages of these names) and
     cargo build --release -p oooi-dns --example dns_serve --example dns_echo
-Usage: compare.py [--rounds 3] [--seconds 4] [--folder target/release/examples]
+Usage: bench/dns.py [--rounds 3] [--seconds 4] [--folder target/release/examples]
 
 Every server has one worker on the first core, dnsperf and the upstream share the second. All servers run
 at once and are asked in turn, so that a noisy neighbour meets all of them. CPU is the time that the
