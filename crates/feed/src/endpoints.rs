@@ -27,7 +27,7 @@ const FIRST: Duration = Duration::from_secs(3);
 
 /// What a watch of one Service has to say.
 enum Fact {
-    Service(Service),
+    Service(Box<Service>),
     NoService,
     Slice(EndpointSlice),
     NoSlice(String),
@@ -171,9 +171,9 @@ async fn one(client: Client, key: ServiceKey, facts: mpsc::Sender<(ServiceKey, F
             seen = services.next() => match seen {
                 Seen::All(mut all) => {
                     service_listed = true;
-                    vec![all.pop().map_or(Fact::NoService, Fact::Service)]
+                    vec![all.pop().map_or(Fact::NoService, |service| Fact::Service(Box::new(service)))]
                 }
-                Seen::Put(service) => vec![Fact::Service(service)],
+                Seen::Put(service) => vec![Fact::Service(Box::new(service))],
                 Seen::Gone(_) => vec![Fact::NoService],
                 Seen::Lost => Vec::new(),
             },

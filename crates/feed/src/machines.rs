@@ -38,7 +38,7 @@ pub fn follow(client: Client, namespace: Option<&str>) -> watch::Receiver<Arc<Ma
                     known = all
                         .iter()
                         .map(|machine| (key(machine), interfaces(machine)))
-                        .collect()
+                        .collect();
                 }
                 Seen::Put(machine) => {
                     let interfaces = interfaces(&machine);

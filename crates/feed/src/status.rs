@@ -165,7 +165,7 @@ async fn publish(mut recorder: Recorder, mut queue: mpsc::Receiver<Event>, told:
         match tokio::time::timeout(PATIENCE, recorder.publish(&event, uid, jiff::Timestamp::now())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                warn!(%error, reason = event.reason, message = event.message, "an event is only in this log")
+                warn!(%error, reason = event.reason, message = event.message, "an event is only in this log");
             }
             Err(_) => warn!(
                 reason = event.reason,

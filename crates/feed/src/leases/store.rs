@@ -270,7 +270,7 @@ async fn catch_up(shared: &Shared, news: &mut Vec<Update>) -> Result<(), String>
                 table.note(known);
             }
             Err(Failure::Refused(why)) => {
-                error!(address = %lease.address, error = why, "a late renewal is lost")
+                error!(address = %lease.address, error = why, "a late renewal is lost");
             }
             Err(Failure::Away(why)) => return Err(why),
         }
