@@ -1,0 +1,306 @@
+//! The only file that writes to the cluster.
+//!
+//! ```text
+//! wanted object ─► is there one? ─┬─ not ours ──► refused, named
+//!                                 ├─ as wanted ─► nothing is written
+//!                                 └─ else ──────► server-side apply, one field manager a controller
+//! ```
+//! Guarantees: an object without our labels, or with another owner, is never written nor deleted; what is already
+//! as wanted costs one read; a status is written only if it changed; and once leadership is lost every write is
+//! refused before it leaves.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::condition::Finding;
+use crate::identity::{self, OURS};
+use crate::unchanged::{DIGEST, contains, digest, status_contains};
+
+/// The longest note that the API server takes for an event.
+const LONGEST_NOTE: usize = 1000;
+
+/// Why something was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An object of the same name belongs to somebody else.
+    #[error("{kind} {name} exists and does not belong to this resource: rename or delete one of the two")]
+    Foreign {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name.
+        name: String,
+    },
+    /// The API server did not do it.
+    #[error("cannot {verb} {kind} {name}: {source}")]
+    Refused {
+        /// What was tried.
+        verb: &'static str,
+        /// On which kind.
+        kind: String,
+        /// On which object.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// Another process leads now.
+    #[error("{kind} {name} was not written: another manager leads now")]
+    NotLeading {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name.
+        name: String,
+    },
+    /// An object cannot be written as JSON.
+    #[error("{kind} {name} cannot be written as JSON: {source}")]
+    Json {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name.
+        name: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+/// What every object that is written here can do.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+{
+}
+
+/// Writes for one controller.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    manager: &'static str,
+    recorder: Recorder,
+    leading: watch::Receiver<bool>,
+}
+
+impl Writer {
+    /// A writer under the name of a controller, for as long as `leading` holds.
+    pub fn new(client: Client, manager: &'static str, leading: watch::Receiver<bool>) -> Self {
+        let recorder = Recorder::new(client.clone(), Reporter::from(manager));
+        Writer {
+            client,
+            manager,
+            recorder,
+            leading,
+        }
+    }
+
+    fn api<K: Object>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn params(&self) -> PatchParams {
+        PatchParams::apply(self.manager).force()
+    }
+
+    /// Refuses a write once another process leads.
+    fn may_write<K: Object>(&self, name: &str) -> Result<(), Error> {
+        if *self.leading.borrow() {
+            return Ok(());
+        }
+        Err(Error::NotLeading {
+            kind: kind::<K>(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Makes an object as it is wanted, and gives it as it is then.
+    pub async fn apply<K: Object>(&self, wanted: &K) -> Result<K, Error> {
+        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let full = full(&namespace, &name);
+        let mut body = to_json(wanted, &full)?;
+        let digest = digest(&body);
+        body["metadata"]["annotations"][DIGEST] = json!(digest);
+
+        let api = self.api::<K>(&namespace);
+        let existing = api.get_opt(&name).await.map_err(refused::<K>("read", &full))?;
+        if let Some(existing) = existing {
+            let owner = identity::controller(wanted.meta()).map(|owner| owner.uid.as_str());
+            if !identity::is_ours(existing.meta(), owner) {
+                return Err(Error::Foreign {
+                    kind: kind::<K>(),
+                    name: full,
+                });
+            }
+            if contains(&to_json(&existing, &full)?, &body) {
+                return Ok(existing);
+            }
+        }
+        self.may_write::<K>(&full)?;
+        api.patch(&name, &self.params(), &Patch::Apply(&body))
+            .await
+            .map_err(refused::<K>("apply", &full))
+    }
+
+    /// Deletes an object that `owner` has no more use for. One that is not ours stays.
+    pub async fn remove<K: Object>(&self, namespace: &str, name: &str, owner: &str) -> Result<(), Error> {
+        let full = full(namespace, name);
+        let api = self.api::<K>(namespace);
+        let existing = api.get_opt(name).await.map_err(refused::<K>("read", &full))?;
+        match existing {
+            Some(existing) => self.delete(&existing, owner).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes what belongs to `owner` by label and owner reference, except the objects of these names.
+    pub async fn prune<K: Object>(&self, owner: &impl Object, keep: &[String]) -> Result<(), Error> {
+        let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
+        let selector = format!("{OURS},app.kubernetes.io/instance={name}");
+        let list = self
+            .api::<K>(&namespace)
+            .list(&ListParams::default().labels(&selector))
+            .await
+            .map_err(refused::<K>("list", &selector))?;
+        let uid = owner.uid().unwrap_or_default();
+        for object in list.items {
+            let owned = identity::controller(object.meta()).is_some_and(|controller| controller.uid == uid);
+            if owned && !keep.contains(&object.name_any()) {
+                self.delete(&object, &uid).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete<K: Object>(&self, existing: &K, owner: &str) -> Result<(), Error> {
+        let (namespace, name) = (existing.namespace().unwrap_or_default(), existing.name_any());
+        let full = full(&namespace, &name);
+        let owned = identity::controller(existing.meta()).is_some_and(|controller| controller.uid == owner);
+        let leaving = existing.meta().deletion_timestamp.is_some();
+        if leaving || !owned || !identity::is_ours(existing.meta(), Some(owner)) {
+            return Ok(());
+        }
+        self.may_write::<K>(&full)?;
+        // Only the very object that was looked at: one of the same name may have come in between.
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: existing.uid(),
+            resource_version: None,
+        });
+        match self.api::<K>(&namespace).delete(&name, &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(refused::<K>("delete", &full)(error)),
+        }
+    }
+
+    /// Writes our part of a status, if it changed. `before` is the status as it was read.
+    pub async fn status<K: Object>(&self, object: &K, before: &Value, status: &Value) -> Result<(), Error> {
+        if status_contains(before, status) {
+            return Ok(());
+        }
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let full = full(&namespace, &name);
+        self.may_write::<K>(&full)?;
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            // With its uid, so that an object of the same name that was made since gets no status of the old one.
+            "metadata": {"name": name, "uid": object.uid()},
+            "status": status,
+        });
+        self.api::<K>(&namespace)
+            .patch_status(&name, &self.params(), &Patch::Apply(&body))
+            .await
+            .map(drop)
+            .map_err(refused::<K>("write the status of", &full))
+    }
+
+    /// Tells a person. An event that cannot be written is logged: it must not hold up the work that it is about.
+    pub async fn event(&self, about: &impl Object, finding: &Finding) {
+        let reference = about.object_ref(&());
+        let type_ = if finding.is_true() {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        };
+        self.publish(&reference, type_, &finding.reason, &finding.message, finding.kind)
+            .await;
+    }
+
+    /// Warns a person of something that is no condition.
+    pub async fn warn(&self, about: &impl Object, reason: &str, message: &str) {
+        self.publish(
+            &about.object_ref(&()),
+            EventType::Warning,
+            reason,
+            message,
+            "Plan",
+        )
+        .await;
+    }
+
+    async fn publish(
+        &self,
+        about: &ObjectReference,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+        action: &str,
+    ) {
+        if !*self.leading.borrow() {
+            return;
+        }
+        let mut end = message.len().min(LONGEST_NOTE);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(message[..end].to_owned()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, about).await {
+            tracing::warn!(%error, reason, message, "an event cannot be written");
+        }
+    }
+}
+
+fn kind<K: Object>() -> String {
+    K::kind(&()).into_owned()
+}
+
+fn full(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+fn to_json<K: Object>(object: &K, name: &str) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|source| Error::Json {
+        kind: kind::<K>(),
+        name: name.to_owned(),
+        source,
+    })
+}
+
+fn refused<K: Object>(verb: &'static str, name: &str) -> impl Fn(kube::Error) -> Error {
+    let (kind, name) = (kind::<K>(), name.to_owned());
+    move |source| Error::Refused {
+        verb,
+        kind: kind.clone(),
+        name: name.clone(),
+        source: Box::new(source),
+    }
+}

@@ -1,0 +1,110 @@
+//! What every controller has at hand, and how it waits after a failure.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+
+use crate::apply::Writer;
+
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+
+/// The images that are used where a resource names none.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// The image of this binary.
+    pub oooi: String,
+}
+
+/// Default images that an earlier operator stored in resources. They mean that nobody chose one.
+const STORED_DEFAULTS: [&str; 2] = ["quay.io/cldmnky/oooi:latest", "ghcr.io/cldmnky/hyperdhcp:latest"];
+
+impl Images {
+    /// The image of a server: the one that a person chose, else our own.
+    pub fn choose(&self, chosen: Option<&str>) -> String {
+        chosen
+            .filter(|image| !image.is_empty() && !STORED_DEFAULTS.contains(image))
+            .unwrap_or(&self.oooi)
+            .to_owned()
+    }
+}
+
+/// What a controller has at hand.
+pub struct Context {
+    /// To read.
+    pub client: Client,
+    /// To write.
+    pub writer: Writer,
+    /// The images of servers.
+    pub images: Images,
+    /// The pauses of objects that failed.
+    pub pauses: Pauses,
+}
+
+impl Context {
+    /// The time, for conditions.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// How long each object that failed waits: twice as long each time, and not all at the same moment.
+#[derive(Default)]
+pub struct Pauses {
+    failures: Mutex<HashMap<String, u32>>,
+    random: RandomState,
+}
+
+impl Pauses {
+    /// The object failed once more: how long to wait.
+    pub fn failed(&self, object: &str) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(object.to_owned()).or_insert(0);
+        *count += 1;
+        let pause = Duration::from_millis(250)
+            .saturating_mul(1 << (*count).min(10))
+            .min(LONGEST_PAUSE);
+        // Up to a quarter more, different for each object and attempt.
+        let spread = self.random.hash_one((object, *count)) % 250;
+        pause + pause.mul_f64(spread as f64 / 1000.0)
+    }
+
+    /// The object is well.
+    pub fn succeeded(&self, object: &str) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.remove(object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_start_anew_after_a_success() {
+        let pauses = Pauses::default();
+        let first = pauses.failed("a");
+        assert!(pauses.failed("a") > first);
+        for _ in 0..100 {
+            assert!(pauses.failed("a") <= LONGEST_PAUSE.mul_f64(1.25));
+        }
+        assert!(
+            pauses.failed("b") < Duration::from_secs(1),
+            "another object has its own"
+        );
+        pauses.succeeded("a");
+        assert!(pauses.failed("a") < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_stored_default_counts_as_unset() {
+        let images = Images { oooi: "own".into() };
+        assert_eq!(images.choose(Some("quay.io/cldmnky/oooi:latest")), "own");
+        assert_eq!(images.choose(None), "own");
+        assert_eq!(images.choose(Some("mine")), "mine");
+    }
+}

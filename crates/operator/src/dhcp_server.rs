@@ -1,0 +1,124 @@
+//! DHCPServer → what runs it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use oooi_api::DhcpServer;
+use oooi_api::dhcp_server::LeaseStorage;
+use oooi_api::report::ServerReport;
+use oooi_plan::Mistake;
+use serde_json::{Value, json};
+
+use crate::condition::Finding;
+use crate::context::Images;
+use crate::identity::Role;
+use crate::server::{Addresses, Applied, LeaseClaim, Probe, Server, Wants, attachment};
+
+/// Enough for the leases of a /16.
+const LEASES_SIZE: &str = "25Mi";
+
+impl Server for DhcpServer {
+    const ROLE: Role = Role::Dhcp;
+    const MANAGER: &'static str = "oooi-dhcp-server";
+
+    fn wants(&self, images: &Images) -> Result<Wants, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let (spec, network) = (&self.spec, &self.spec.network_config);
+        let addresses = Addresses {
+            first: &network.server_ip,
+            others: &network.additional_server_ips,
+            network: Some(&network.cidr),
+            replicas: spec.replicas,
+        };
+        if spec.lease_config.storage == Some(LeaseStorage::Kubernetes) {
+            mistakes.push(Mistake {
+                path: "spec.leaseConfig.storage".into(),
+                message:
+                    "leases cannot be kept as DHCPLease resources yet: set it to Embedded, with one replica"
+                        .into(),
+            });
+        }
+        let volume = spec.storage.clone().unwrap_or_default();
+        let wants = Wants {
+            attachment: attachment(network.network_attachment_name.as_deref(), &mut mistakes),
+            attachment_namespace: network.network_attachment_namespace.clone(),
+            addresses: addresses.read(&mut mistakes),
+            published: Vec::new(),
+            image: images.choose(spec.image.as_deref()),
+            resources: spec.resources.clone(),
+            arguments: vec![
+                format!("--interface={}", crate::server::INTERFACE),
+                "--state-dir=/var/lib/oooi".to_owned(),
+            ],
+            ports: Vec::new(),
+            readiness: Probe {
+                path: "/readyz",
+                port: 9090,
+            },
+            claim: Some(LeaseClaim {
+                size: volume.size.unwrap_or_else(|| LEASES_SIZE.into()),
+                class: volume.storage_class_name,
+            }),
+            raw_sockets: true,
+        };
+        if mistakes.is_empty() {
+            Ok(wants)
+        } else {
+            Err(mistakes)
+        }
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn reports(&self) -> &[ServerReport] {
+        self.status.as_ref().map_or(&[], |status| &status.servers)
+    }
+
+    fn status(&self) -> Value {
+        json!(self.status.clone().unwrap_or_default())
+    }
+
+    fn further(&self, _: &Applied) -> (Value, Vec<Finding>) {
+        // Replicas share their leases, so the largest count is that of all.
+        let largest = |name: &str| {
+            self.reports()
+                .iter()
+                .filter_map(|report| report.counts.get(name))
+                .max()
+        };
+        let mut fields = json!({});
+        for name in ["activeLeases", "totalLeases"] {
+            if let Some(count) = largest(name) {
+                fields[name] = json!(count);
+            }
+        }
+        let changed =
+            largest("lastLeaseChange").and_then(|second| jiff::Timestamp::from_second(*second).ok());
+        if let Some(changed) = changed {
+            fields["lastLeaseChange"] = json!(changed.to_string());
+        }
+        let pool = match largest("poolExhausted") {
+            Some(1..) => Finding::fails(
+                "PoolAvailable",
+                "PoolExhausted",
+                "no address is free: enlarge the range, shorten leaseTime, or remove reservations",
+            ),
+            _ => Finding::holds("PoolAvailable", "AddressesFree", "addresses are free"),
+        };
+        let rogue = match largest("rogueServers") {
+            Some(count @ 1..) => Finding::fails(
+                "NoRogueServer",
+                "RogueServerSeen",
+                format!(
+                    "{count} other DHCP servers answer on this VLAN: find them in the log and remove them"
+                ),
+            ),
+            _ => Finding::holds(
+                "NoRogueServer",
+                "NoneSeen",
+                "no other DHCP server answers on this VLAN",
+            ),
+        };
+        (fields, vec![pool, rogue])
+    }
+}

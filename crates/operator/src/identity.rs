@@ -1,0 +1,148 @@
+//! By what an object is known to be ours: its labels and its owner.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+
+/// The prefix of our own annotations and labels.
+pub const PREFIX: &str = "hostedcluster.densityops.com";
+
+/// With the value `true` on an object of ours, nothing is written for it.
+pub const PAUSED: &str = "hostedcluster.densityops.com/paused";
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const INSTANCE: &str = "app.kubernetes.io/instance";
+const NAME: &str = "oooi";
+
+/// The selector of everything that the operator made.
+pub const OURS: &str = "app.kubernetes.io/managed-by=oooi";
+
+/// What a server is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It gives nodes their addresses.
+    Dhcp,
+    /// It resolves names.
+    Dns,
+    /// It is the gateway.
+    Proxy,
+}
+
+impl Role {
+    /// The word that names it: a subcommand of the binary, a suffix of objects, a label.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Dhcp => "dhcp",
+            Role::Dns => "dns",
+            Role::Proxy => "proxy",
+        }
+    }
+
+    /// The suffix of its ConfigMap.
+    pub fn config_suffix(self) -> &'static str {
+        match self {
+            Role::Dhcp => "dhcp-config",
+            Role::Dns => "dns-config",
+            Role::Proxy => "proxy-bootstrap",
+        }
+    }
+
+    /// The label `app`, by which Services and pods were known before there were recommended labels.
+    pub fn app(self) -> String {
+        format!("{}-server", self.word())
+    }
+}
+
+/// The labels of every object that belongs to `instance`.
+pub fn labels(instance: &str, role: Option<Role>) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([
+        ("app.kubernetes.io/name".to_owned(), NAME.to_owned()),
+        (INSTANCE.to_owned(), instance.to_owned()),
+        (MANAGED_BY.to_owned(), NAME.to_owned()),
+    ]);
+    if let Some(role) = role {
+        labels.insert("app.kubernetes.io/component".to_owned(), role.word().to_owned());
+    }
+    labels
+}
+
+/// What an object belongs to, by its labels.
+pub fn instance(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.labels.as_ref()?.get(INSTANCE).map(String::as_str)
+}
+
+/// The metadata of a new object of ours beside its owner. The owner's deletion removes it.
+pub fn metadata<K>(owner: &K, name: String, role: Option<Role>) -> ObjectMeta
+where
+    K: Resource<DynamicType = ()>,
+{
+    ObjectMeta {
+        name: Some(name),
+        namespace: owner.namespace(),
+        labels: Some(labels(&owner.name_any(), role)),
+        owner_references: owner.controller_owner_ref(&()).map(|reference| vec![reference]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Whether an existing object may be written by whoever has this uid: it has our labels, and no other controller.
+pub fn is_ours(existing: &ObjectMeta, owner: Option<&str>) -> bool {
+    let labelled = existing
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(MANAGED_BY))
+        .is_some_and(|manager| manager == NAME);
+    let controller = controller(existing).map(|reference| reference.uid.as_str());
+    labelled && (controller.is_none() || controller == owner)
+}
+
+/// The controller of an object.
+pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|reference| reference.controller == Some(true))
+}
+
+/// Whether a person stopped writes for an object.
+pub fn is_paused(metadata: &ObjectMeta) -> bool {
+    let value = metadata.annotations.as_ref().and_then(|all| all.get(PAUSED));
+    value.is_some_and(|value| value == "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(labelled: bool, controller: Option<&str>) -> ObjectMeta {
+        let reference = |uid: &str| OwnerReference {
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        ObjectMeta {
+            labels: labelled.then(|| labels("x", None)),
+            owner_references: controller.map(|uid| vec![reference(uid)]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn an_object_without_our_labels_is_never_ours() {
+        assert!(!is_ours(&object(false, None), Some("1")));
+        assert!(!is_ours(&object(false, Some("1")), Some("1")));
+    }
+
+    #[test]
+    fn an_object_of_another_owner_is_not_ours_although_it_has_our_labels() {
+        assert!(!is_ours(&object(true, Some("2")), Some("1")));
+        assert!(is_ours(&object(true, Some("1")), Some("1")));
+        assert!(
+            is_ours(&object(true, None), Some("1")),
+            "restored from a backup, without its owner"
+        );
+    }
+}

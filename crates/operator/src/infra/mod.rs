@@ -1,0 +1,196 @@
+//! Infra → its components and the network that they are attached by.
+
+mod build;
+pub mod network;
+mod observe;
+mod status;
+
+use std::sync::Arc;
+
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use oooi_api::foreign::NetworkAttachmentDefinition;
+use oooi_api::infra::InfraAddresses;
+use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
+use oooi_plan::{Known, Warning};
+
+use crate::apply;
+use crate::condition::{self, Finding};
+use crate::context::Context;
+use crate::identity::{self, Role};
+use build::{Objects, build, component_name};
+use network::Attached;
+use observe::{Current, observe};
+pub use observe::{Stores, definition_of};
+use status::Part;
+
+/// The name under which this controller writes.
+pub const MANAGER: &str = "oooi-infra";
+
+/// Why an Infra was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its surroundings cannot be read.
+    #[error("cannot look at the surroundings of the Infra: {0}")]
+    Observe(#[source] kube::Error),
+    /// Something cannot be written.
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
+}
+
+/// Keeps one Infra: observe → plan → build → apply → report.
+///
+/// To be run for one Infra at a time: of two on one VLAN the second must see the addresses that the first chose.
+pub async fn reconcile(infra: Arc<Infra>, stores: &Stores, ctx: &Context) -> Result<Action, Error> {
+    if infra.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change()); // its objects go with it
+    }
+    if identity::is_paused(infra.meta()) {
+        report(ctx, &infra, &status::paused(), None).await?;
+        return Ok(Action::await_change());
+    }
+    let seen = observe(&ctx.client, stores, &infra)
+        .await
+        .map_err(Error::Observe)?;
+    let attached = match &seen.network {
+        Ok(attached) => attached,
+        Err(problem) => {
+            report(ctx, &infra, &status::without_network(problem.finding()), None).await?;
+            return Ok(Action::await_change());
+        }
+    };
+    let known = Known {
+        attachment: Some(attached.attachment.clone()),
+        neighbours: seen.neighbours,
+        ..seen.components.known()
+    };
+    let components = match oooi_plan::plan(&infra, &known) {
+        Ok(components) => components,
+        Err(mistakes) => {
+            report(
+                ctx,
+                &infra,
+                &status::rejected(network::ready(attached), &mistakes),
+                None,
+            )
+            .await?;
+            return Ok(Action::await_change()); // retrying cannot cure a bad specification
+        }
+    };
+    let (addresses, warnings) = (components.addresses(), components.warnings.clone());
+    let current = match carry_out(ctx, &infra, attached, build(&infra, components)).await {
+        Ok(current) => current,
+        Err(error) => {
+            report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
+            return Err(error.into());
+        }
+    };
+    warn(ctx, &infra, &warnings).await;
+    let findings = findings(attached, &current, &warnings);
+    report(ctx, &infra, &findings, Some(addresses)).await?;
+    Ok(Action::await_change())
+}
+
+/// Applies what is wanted and removes the rest. The network comes first: pods are attached by it.
+async fn carry_out(
+    ctx: &Context,
+    infra: &Infra,
+    attached: &Attached,
+    objects: Objects,
+) -> Result<Current, apply::Error> {
+    let Objects { dhcp, dns, proxy } = objects;
+    if let Some(sibling) = &attached.sibling {
+        ctx.writer.apply(sibling).await?;
+    }
+    let current = Current {
+        dhcp: one::<DhcpServer>(ctx, infra, Role::Dhcp, dhcp).await?,
+        dns: one::<DnsServer>(ctx, infra, Role::Dns, dns).await?,
+        proxy: one::<ProxyServer>(ctx, infra, Role::Proxy, proxy).await?,
+    };
+    if attached.sibling.is_none() {
+        let (namespace, uid) = place(infra);
+        let name = network::sibling_name(infra);
+        ctx.writer
+            .remove::<NetworkAttachmentDefinition>(&namespace, &name, &uid)
+            .await?;
+    }
+    Ok(current)
+}
+
+async fn one<K: apply::Object>(
+    ctx: &Context,
+    infra: &Infra,
+    role: Role,
+    wanted: Option<K>,
+) -> Result<Option<K>, apply::Error> {
+    match wanted {
+        Some(wanted) => ctx.writer.apply(&wanted).await.map(Some),
+        None => {
+            let (namespace, uid) = place(infra);
+            let name = component_name(infra, role);
+            ctx.writer.remove::<K>(&namespace, &name, &uid).await?;
+            Ok(None)
+        }
+    }
+}
+
+fn place(infra: &Infra) -> (String, String) {
+    (
+        infra.namespace().unwrap_or_default(),
+        infra.uid().unwrap_or_default(),
+    )
+}
+
+fn findings(attached: &Attached, current: &Current, warnings: &[Warning]) -> Vec<Finding> {
+    let Current { dhcp, dns, proxy } = current;
+    let upstream = warnings.iter().find(|warning| warning.reason == "NoUpstream");
+    let part = |meta: &kube::api::ObjectMeta, conditions| Part {
+        name: meta.name.clone().unwrap_or_default(),
+        conditions,
+        generation: meta.generation,
+    };
+    let parts = [
+        dhcp.as_ref()
+            .map(|s| part(&s.metadata, s.status.as_ref().map_or(&[][..], |s| &s.conditions))),
+        dns.as_ref()
+            .map(|s| part(&s.metadata, s.status.as_ref().map_or(&[][..], |s| &s.conditions))),
+        proxy
+            .as_ref()
+            .map(|s| part(&s.metadata, s.status.as_ref().map_or(&[][..], |s| &s.conditions))),
+    ];
+    status::applied(
+        network::ready(attached),
+        parts,
+        upstream.map(|warning| warning.message.as_str()),
+    )
+}
+
+/// Warnings of a plan are told once a generation: the status shows which one was looked at last.
+async fn warn(ctx: &Context, infra: &Infra, warnings: &[Warning]) {
+    let told = infra
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation);
+    if told == infra.metadata.generation {
+        return;
+    }
+    for warning in warnings {
+        ctx.writer.warn(infra, warning.reason, &warning.to_string()).await;
+    }
+}
+
+async fn report(
+    ctx: &Context,
+    infra: &Infra,
+    findings: &[Finding],
+    addresses: Option<InfraAddresses>,
+) -> Result<(), apply::Error> {
+    let before = infra.status.clone().unwrap_or_default();
+    let status = status::status(infra, findings, addresses, ctx.now());
+    let read = serde_json::to_value(&before).unwrap_or_default();
+    ctx.writer.status(infra, &read, &status).await?;
+    if let Some(finding) = condition::news(&before.conditions, findings) {
+        ctx.writer.event(infra, finding).await;
+    }
+    Ok(())
+}

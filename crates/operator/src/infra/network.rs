@@ -1,0 +1,174 @@
+//! The network of an Infra: its definition, and the sibling that pods use where they cannot use that one. Pure.
+
+use kube::ResourceExt;
+use oooi_api::Infra;
+use oooi_api::foreign::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
+use oooi_api::infra::InfraSpec;
+use oooi_plan::infra::Attachment;
+use oooi_plan::network::{Network, StaticAddresses, Vlan, is_reachable};
+use oooi_plan::object_name::object_name;
+
+use crate::condition::Finding;
+use crate::identity;
+
+/// The condition about the network.
+pub const NETWORK_READY: &str = "NetworkReady";
+
+/// A network that pods can be attached to.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// Which VLAN it is.
+    pub vlan: Vlan,
+    /// The definition that pods use.
+    pub attachment: Attachment,
+    /// That definition, where it is ours.
+    pub sibling: Option<NetworkAttachmentDefinition>,
+}
+
+/// Why a network is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkProblem {
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// What to do.
+    pub message: String,
+}
+
+impl NetworkProblem {
+    /// There is no such definition.
+    pub fn missing(spec: &InfraSpec) -> Self {
+        let config = &spec.network_config;
+        let place = match &config.network_attachment_namespace {
+            Some(namespace) => format!("in namespace {namespace}"),
+            None => "in this namespace or in default".into(),
+        };
+        NetworkProblem {
+            reason: "NetworkAttachmentMissing",
+            message: format!(
+                "there is no NetworkAttachmentDefinition {} {place}: create it, or name another one in \
+                 spec.networkConfig.networkAttachmentDefinition",
+                config.network_attachment_definition
+            ),
+        }
+    }
+
+    /// As a condition.
+    pub fn finding(&self) -> Finding {
+        Finding::fails(NETWORK_READY, self.reason, &self.message)
+    }
+}
+
+/// The name of the sibling of an Infra's definition.
+pub fn sibling_name(infra: &Infra) -> String {
+    object_name(&infra.name_any(), "vlan")
+}
+
+/// How pods of an Infra are attached to the network that it names.
+pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result<Attached, NetworkProblem> {
+    let own = infra.namespace().unwrap_or_default();
+    let (namespace, name) = (definition.namespace().unwrap_or_default(), definition.name_any());
+    let problem = |reason, why: &str| NetworkProblem {
+        reason,
+        message: format!("NetworkAttachmentDefinition {namespace}/{name} cannot be used: {why}"),
+    };
+    let network = Network::read(definition.spec.config.as_deref())
+        .map_err(|bad| problem("NetworkAttachmentInvalid", &bad.to_string()))?;
+    let usable = match network.static_addresses() {
+        StaticAddresses::Impossible(why) => return Err(problem("NoStaticAddresses", &why)),
+        StaticAddresses::Supported => is_reachable(&namespace, &own),
+        StaticAddresses::NeedsSibling => false,
+    };
+    if usable {
+        return Ok(Attached {
+            vlan: network.vlan,
+            attachment: Attachment { namespace, name },
+            sibling: None,
+        });
+    }
+    let sibling = sibling_name(infra);
+    let gateway = infra.spec.network_config.gateway.parse().ok();
+    let config = network
+        .sibling(&own, &sibling, gateway)
+        .map_err(|why| problem("NoStaticAddresses", &why))?;
+    let mut definition =
+        NetworkAttachmentDefinition::new(&sibling, NetworkAttachmentDefinitionSpec { config: Some(config) });
+    definition.metadata = identity::metadata(infra, sibling.clone(), None);
+    Ok(Attached {
+        vlan: network.vlan,
+        attachment: Attachment {
+            namespace: own,
+            name: sibling,
+        },
+        sibling: Some(definition),
+    })
+}
+
+/// What is said of a network that works.
+pub fn ready(attached: &Attached) -> Finding {
+    let Attachment { namespace, name } = &attached.attachment;
+    let reason = if attached.sibling.is_some() {
+        "SiblingApplied"
+    } else {
+        "NetworkAttachmentFound"
+    };
+    let message = format!("pods are attached by NetworkAttachmentDefinition {namespace}/{name}");
+    Finding::holds(NETWORK_READY, reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn infra(namespace: &str) -> Infra {
+        serde_json::from_value(json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra",
+            "metadata": {"name": "x", "namespace": namespace, "uid": "1"},
+            "spec": {"networkConfig": {
+                "cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "networkAttachmentDefinition": "vlan",
+            }},
+        }))
+        .unwrap()
+    }
+
+    fn definition(namespace: &str, config: &str) -> NetworkAttachmentDefinition {
+        let spec = NetworkAttachmentDefinitionSpec {
+            config: Some(config.into()),
+        };
+        let mut definition = NetworkAttachmentDefinition::new("vlan", spec);
+        definition.metadata.namespace = Some(namespace.into());
+        definition
+    }
+
+    const STATIC: &str =
+        r#"{"type":"bridge","bridge":"br","ipam":{"type":"static"},"capabilities":{"ips":true}}"#;
+
+    #[test]
+    fn a_definition_that_gives_static_addresses_is_used_as_it_is() {
+        let attached = attach(&infra("clusters"), &definition("default", STATIC)).unwrap();
+        assert!(attached.sibling.is_none());
+        assert_eq!(attached.attachment.namespace, "default");
+    }
+
+    #[test]
+    fn a_definition_of_the_machines_or_of_a_closed_namespace_gets_a_sibling() {
+        for (namespace, config) in [
+            ("default", r#"{"type":"bridge","bridge":"br"}"#),
+            ("other", STATIC),
+        ] {
+            let attached = attach(&infra("clusters"), &definition(namespace, config)).unwrap();
+            let sibling = attached.sibling.expect("a sibling");
+            assert_eq!(sibling.namespace().as_deref(), Some("clusters"));
+            assert_eq!(sibling.name_any(), "x-vlan");
+            assert!(sibling.spec.config.unwrap().contains("static"));
+        }
+    }
+
+    #[test]
+    fn a_definition_that_cannot_be_read_is_named_with_what_to_mend() {
+        let problem = attach(&infra("clusters"), &definition("default", "{")).unwrap_err();
+        assert_eq!(problem.reason, "NetworkAttachmentInvalid");
+        assert!(problem.message.contains("default/vlan"), "{}", problem.message);
+    }
+}

@@ -1,0 +1,195 @@
+//! The pod of a server: one container with the least that it needs.
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, Probe as PodProbe,
+    SeccompProfile, SecurityContext, Sysctl, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+
+use super::{METRICS_PORT, account_name, claim_name, config_map, config_map_name};
+use crate::identity::labels;
+use crate::server::{Probe, Server, Wants};
+
+/// The interface on the VLAN.
+pub(crate) const INTERFACE: &str = "net1";
+/// The pod's own address, in arguments.
+pub(crate) const POD_IP: &str = "$(POD_IP)";
+
+const CONFIG: &str = "/etc/oooi";
+const STATE: &str = "/var/lib/oooi";
+/// The group of the image's user, which may write what it mounts.
+const GROUP: i64 = 65532;
+
+pub(super) fn build<S: Server>(server: &S, wants: &Wants) -> PodSpec {
+    PodSpec {
+        service_account_name: Some(account_name(server)),
+        containers: vec![container(server, wants)],
+        volumes: Some(volumes(server, wants)),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            fs_group: wants.claim.as_ref().map(|_| GROUP),
+            seccomp_profile: Some(runtime_default()),
+            // Ports below 1024 need no capability then.
+            sysctls: Some(vec![Sysctl {
+                name: "net.ipv4.ip_unprivileged_port_start".into(),
+                value: "0".into(),
+            }]),
+            ..PodSecurityContext::default()
+        }),
+        tolerations: Some(["not-ready", "unreachable"].map(leave_soon).to_vec()),
+        topology_spread_constraints: (wants.addresses.len() > 1).then(|| {
+            vec![TopologySpreadConstraint {
+                max_skew: 1,
+                topology_key: "kubernetes.io/hostname".into(),
+                when_unsatisfiable: "ScheduleAnyway".into(),
+                label_selector: Some(LabelSelector {
+                    match_labels: Some(labels(&server.name_any(), Some(S::ROLE))),
+                    ..LabelSelector::default()
+                }),
+                ..TopologySpreadConstraint::default()
+            }]
+        }),
+        ..PodSpec::default()
+    }
+}
+
+fn container<S: Server>(server: &S, wants: &Wants) -> Container {
+    Container {
+        name: S::ROLE.word().into(),
+        image: Some(wants.image.clone()),
+        args: Some(arguments(server, wants)),
+        env: Some(vec![
+            from_field("POD_IP", "status.podIP"),
+            from_field("POD_NAME", "metadata.name"),
+        ]),
+        ports: Some(vec![ContainerPort {
+            name: Some("metrics".into()),
+            container_port: METRICS_PORT,
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        liveness_probe: Some(probe(Probe {
+            path: "/healthz",
+            port: METRICS_PORT,
+        })),
+        readiness_probe: Some(probe(wants.readiness)),
+        resources: wants.resources.clone(),
+        security_context: Some(security(wants)),
+        volume_mounts: Some(mounts(wants)),
+        ..Container::default()
+    }
+}
+
+/// The subcommand, where its resource is, and what is its own.
+fn arguments<S: Server>(server: &S, wants: &Wants) -> Vec<String> {
+    let mut arguments = vec![
+        S::ROLE.word().to_owned(),
+        "--log-format=json".to_owned(),
+        format!("--filename={CONFIG}/{}", config_map::FILE),
+        format!("--namespace={}", server.namespace().unwrap_or_default()),
+        format!("--name={}", server.name_any()),
+        format!("--metrics-bind-address={POD_IP}:{METRICS_PORT}"),
+    ];
+    arguments.extend(wants.arguments.iter().cloned());
+    arguments
+}
+
+/// Without NET_RAW nothing is added and nothing can be gained. With it, the process gets it by the capability of its
+/// file, which `allowPrivilegeEscalation: false` would forbid.
+fn security(wants: &Wants) -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(wants.raw_sockets),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".into()]),
+            add: wants.raw_sockets.then(|| vec!["NET_RAW".into()]),
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+fn runtime_default() -> SeccompProfile {
+    SeccompProfile {
+        type_: "RuntimeDefault".into(),
+        ..SeccompProfile::default()
+    }
+}
+
+/// A node that is gone is left after half a minute, since nobody else has its address.
+fn leave_soon(what: &str) -> Toleration {
+    Toleration {
+        key: Some(format!("node.kubernetes.io/{what}")),
+        operator: Some("Exists".into()),
+        effect: Some("NoExecute".into()),
+        toleration_seconds: Some(30),
+        ..Toleration::default()
+    }
+}
+
+fn from_field(name: &str, path: &str) -> EnvVar {
+    EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: path.into(),
+                ..ObjectFieldSelector::default()
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }
+}
+
+fn probe(page: Probe) -> PodProbe {
+    PodProbe {
+        http_get: Some(HTTPGetAction {
+            path: Some(page.path.into()),
+            port: IntOrString::Int(page.port),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(5),
+        ..PodProbe::default()
+    }
+}
+
+fn volumes<S: Server>(server: &S, wants: &Wants) -> Vec<Volume> {
+    let mut volumes = vec![Volume {
+        name: "config".into(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_map_name(server),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    }];
+    if wants.claim.is_some() {
+        volumes.push(Volume {
+            name: "leases".into(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim_name(server),
+                ..PersistentVolumeClaimVolumeSource::default()
+            }),
+            ..Volume::default()
+        });
+    }
+    volumes
+}
+
+fn mounts(wants: &Wants) -> Vec<VolumeMount> {
+    let mut mounts = vec![VolumeMount {
+        name: "config".into(),
+        mount_path: CONFIG.into(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }];
+    if wants.claim.is_some() {
+        mounts.push(VolumeMount {
+            name: "leases".into(),
+            mount_path: STATE.into(),
+            ..VolumeMount::default()
+        });
+    }
+    mounts
+}

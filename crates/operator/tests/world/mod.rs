@@ -1,0 +1,205 @@
+//! A namespace of a real cluster with a manager for it, and a stand-in for the nodes that it does not have.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use oooi_operator::context::Images;
+use oooi_operator::manager::{self, Options};
+use oooi_testkit::{Cluster, Namespace, until};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A namespace with a manager.
+pub(crate) struct World {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) namespace: Namespace<'static>,
+    pub(crate) client: Client,
+    leading: watch::Sender<bool>,
+    manager: JoinHandle<()>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.manager.abort();
+    }
+}
+
+impl World {
+    /// A new namespace, all definitions, and a manager that looks after this namespace alone.
+    pub(crate) async fn start(name: &str) -> World {
+        let cluster = Cluster::shared().await.unwrap();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
+        cluster.apply(&list.to_string()).await.unwrap();
+        let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
+        for folder in [cluster.parts().crds(), stand_ins] {
+            let folder = folder.to_str().unwrap().to_owned();
+            let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &folder];
+            cluster.kubectl(&arguments).await.unwrap();
+            let arguments = [
+                "wait",
+                "--for=condition=Established",
+                "--timeout=30s",
+                "-f",
+                &folder,
+            ];
+            cluster.kubectl(&arguments).await.unwrap();
+        }
+        cluster
+            .kubectl(&[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=30s",
+                "crd",
+                "--all",
+            ])
+            .await
+            .unwrap();
+        let namespace = cluster.namespace(name).await.unwrap();
+        let client = cluster.client().await.unwrap();
+        let (leading, receiver) = watch::channel(true);
+        let options = Options {
+            client: client.clone(),
+            namespace: Some(namespace.name().to_owned()),
+            images: Images {
+                oooi: "example.com/oooi:test".into(),
+            },
+            leading: receiver,
+        };
+        let manager = tokio::spawn(async move { manager::run(&options).await });
+        World {
+            cluster,
+            namespace,
+            client,
+            leading,
+            manager,
+        }
+    }
+
+    /// Another process leads from now on.
+    pub(crate) fn lose_leadership(&self) {
+        self.leading.send_replace(false);
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), self.namespace.name())
+    }
+
+    /// Applies a manifest as a person would.
+    pub(crate) async fn apply(&self, mut manifest: Value) {
+        manifest["metadata"]["namespace"] = json!(self.namespace.name());
+        self.cluster.apply(&manifest.to_string()).await.unwrap();
+    }
+
+    /// A network of virtual machines: a bridge that gives no addresses.
+    pub(crate) async fn network(&self, name: &str) {
+        let config = json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": self.namespace.name()});
+        self.apply(json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name},
+            "spec": {"config": config.to_string()},
+        }))
+        .await;
+    }
+
+    /// Waits until an object is as `holds` says.
+    pub(crate) async fn wait<K>(&self, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        until(what, LIMIT, async || match api.get_opt(name).await {
+            Ok(Some(object)) if holds(&object) => Ok(object),
+            other => Err(format!("{other:?}")),
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until an object is gone.
+    pub(crate) async fn wait_gone<K>(&self, name: &str)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        until(&format!("{name} to be gone"), LIMIT, async || {
+            match api.get_opt(name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Stands in for the node of a server's only pod: it has its address on the VLAN and is ready.
+    pub(crate) async fn run_pod(&self, server: &str, address: &str) -> String {
+        let pods = self.api::<Pod>();
+        let selector = ListParams::default().labels(&format!("app.kubernetes.io/instance={server}"));
+        let pod = until(&format!("a pod of {server}"), LIMIT, async || {
+            let list = pods.list(&selector).await.map_err(|error| error.to_string())?;
+            list.items
+                .first()
+                .map(ResourceExt::name_any)
+                .ok_or("none".to_owned())
+        })
+        .await
+        .unwrap();
+        let networks = json!([{"name": "vlan", "interface": "net1", "ips": [address]}]).to_string();
+        let annotated = json!({"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": networks}}});
+        let merge = |patch: &Value| Patch::Merge(patch.clone());
+        pods.patch(&pod, &PatchParams::default(), &merge(&annotated))
+            .await
+            .unwrap();
+        let ready =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        pods.patch_status(&pod, &PatchParams::default(), &merge(&ready))
+            .await
+            .unwrap();
+        pod
+    }
+
+    /// Says in the name of a pod which generation it serves, as its server would.
+    pub(crate) async fn say<K>(&self, name: &str, pod: &str, accepted: bool)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api = self.api::<K>();
+        let object = api.get(name).await.unwrap();
+        let report = json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name},
+            "status": {"servers": [{
+                "pod": pod, "uid": object.uid(), "generation": object.meta().generation,
+                "accepted": accepted, "message": if accepted { "fine" } else { "the file is wrong" },
+            }]},
+        });
+        api.patch_status(name, &PatchParams::apply(pod), &Patch::Apply(report))
+            .await
+            .unwrap();
+    }
+}
+
+/// The condition of this type: its truth and its reason.
+pub(crate) fn said(conditions: &[Condition], kind: &str) -> Option<(String, String, String)> {
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.status.clone(), found.reason.clone(), found.message.clone()))
+}
+
+/// Whether a condition has this truth and reason.
+pub(crate) fn says(conditions: &[Condition], kind: &str, status: &str, reason: &str) -> bool {
+    said(conditions, kind).is_some_and(|(truth, why, _)| truth == status && why == reason)
+}
