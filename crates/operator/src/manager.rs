@@ -30,6 +30,11 @@ use crate::server::{self, Server};
 /// How long the first look at networks may take. Where Multus is not installed there is nothing to look at.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
+/// The cluster that this process runs in, else the one of the user's kubeconfig.
+pub async fn connect() -> Result<Client, kube::Error> {
+    Client::try_default().await
+}
+
 /// What a manager is run with.
 #[derive(Clone)]
 pub struct Options {

@@ -1,4 +1,4 @@
-//! A namespace of a real cluster with a manager for it, and a stand-in for the nodes that it does not have.
+//! A namespace of a real cluster with a manager for it, which has the rights of the shipped roles and no others, and a stand-in for the nodes that it does not have.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,7 +10,8 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use oooi_operator::context::Images;
 use oooi_operator::manager::{self, Options};
 use oooi_testkit::{Cluster, Namespace, until};
@@ -68,9 +69,13 @@ impl World {
             .unwrap();
         let namespace = cluster.namespace(name).await.unwrap();
         let client = cluster.client().await.unwrap();
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
+        let base = base.to_str().unwrap();
+        let arguments = ["apply", "--server-side", "--force-conflicts", "-k", base];
+        cluster.kubectl(&arguments).await.unwrap();
         let (leading, receiver) = watch::channel(true);
         let options = Options {
-            client: client.clone(),
+            client: manager_client(cluster).await,
             namespace: Some(namespace.name().to_owned()),
             images: Images {
                 oooi: "example.com/oooi:test".into(),
@@ -191,6 +196,16 @@ impl World {
             .await
             .unwrap();
     }
+}
+
+/// A client with exactly the rights of the shipped manager.
+async fn manager_client(cluster: &Cluster) -> Client {
+    let document = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(document, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.auth_info.impersonate = Some("system:serviceaccount:oooi-system:oooi-manager".into());
+    Client::try_from(config).unwrap()
 }
 
 /// The condition of this type: its truth and its reason.
