@@ -7,6 +7,7 @@ mod commands;
 mod input;
 mod logging;
 mod observe;
+mod own;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Manager(commands::manager::Args),
     Up(commands::up::Args),
     Dhcp(commands::dhcp::Args),
     Dns(commands::dns::Args),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
     // It fails only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = match cli.command {
+        Command::Manager(args) => commands::manager::run(&args),
         Command::Up(args) => commands::up::run(&args),
         Command::Dhcp(args) => commands::dhcp::run(&args),
         Command::Dns(args) => commands::dns::run(&args),

@@ -29,6 +29,14 @@ pub(crate) struct Pages {
 }
 
 impl Bind {
+    /// The same address with another port.
+    pub(crate) fn at_port(mut self, port: Option<u16>) -> Bind {
+        if let Some(port) = port {
+            self.metrics_bind_address.set_port(port);
+        }
+        self
+    }
+
     /// The pages of a server: its metrics, and probes that follow `is_ready`.
     pub(crate) fn pages<M, R>(self, metrics: M, is_ready: R) -> Pages
     where

@@ -2,37 +2,44 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use oooi_api::DhcpServer;
+use oooi_api::dhcp_server::LeaseStorage;
 use oooi_dhcp::config::Config;
 use oooi_dhcp::metrics::Metrics;
 use oooi_dhcp::server::Feeds;
 use oooi_dhcp::socket::Socket;
+use oooi_dhcp::store::LeaseStore;
 use oooi_dhcp::store::journal::Journal;
 use oooi_dhcp::{control, server};
+use oooi_feed::leases::ClusterStore;
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
-use crate::input::Files;
-use crate::observe::{self, Bind, LogReport};
+use crate::observe::{self, Bind};
+use crate::own::{Followed, OwnArgs};
 use crate::{Outcome, block_on, until_signal};
 
 /// Run one DHCP server from its own resource
 ///
-/// The file is a DHCPServer. A change of it applies at once; one that is wrong is refused, and the last good one
-/// stays. Leases are durable before they are acknowledged.
+/// The file is a DHCPServer. With --namespace and --name the resource in the cluster is followed as well, and told how
+/// the server is. A change applies at once; one that is wrong is refused, and the last good one stays. Leases are
+/// durable before they are acknowledged.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    files: Files,
+    own: OwnArgs,
     /// The interface on the VLAN
     #[arg(long, value_name = "IF")]
     interface: String,
     /// Where leases are kept
     #[arg(long, value_name = "DIR", default_value = "/var/lib/oooi")]
     state_dir: PathBuf,
+    /// In a cluster: the namespace of the virtual machines that may ask; by default all namespaces
+    #[arg(long, value_name = "NAMESPACE")]
+    machine_namespace: Option<String>,
     #[command(flatten)]
     bind: Bind,
 }
@@ -48,24 +55,56 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let local = socket
         .addresses()
         .with_context(|| format!("the addresses of {} cannot be read", args.interface))?;
-    let config = oooi_feed::follow(
-        args.files.inputs(),
-        move |documents| read(documents, &local),
-        |_| {},
-    )?;
-    let store = Journal::open(&args.state_dir)?;
-    let commands = control::listen(&args.state_dir)
-        .with_context(|| format!("no commands can be taken in {}", args.state_dir.display()))?;
+    // Where leases are kept is settled at the start: what one store has given, another would give again.
+    let storage = Arc::new(OnceLock::new());
+    let seen = storage.clone();
+    let build = move |documents: &[oooi_manifest::Document]| {
+        let (config, storage) = read(documents, &local)?;
+        seen.get_or_init(|| storage);
+        Ok(config)
+    };
+    let followed = args.own.follow::<DhcpServer, _, _>(build).await?;
+    let shared = storage.get() == Some(&LeaseStorage::Kubernetes);
+    match &followed.cluster {
+        Some(cluster) if shared => {
+            let own = &cluster.own;
+            let store = ClusterStore::new(own.client.clone(), &own.namespace, &own.name, cluster.uid.clone());
+            // Whoever wants to free a lease does so by its resource; the sender is kept so that nothing is heard.
+            let (_commands, commands) = mpsc::channel(1);
+            run_with(args, socket, followed, store, commands).await
+        }
+        None if shared => anyhow::bail!(
+            "leaseConfig.storage is Kubernetes, and no cluster is named: pass --namespace and --name, or set it to Embedded"
+        ),
+        _ => {
+            let store = Journal::open(&args.state_dir)?;
+            let commands = control::listen(&args.state_dir)
+                .with_context(|| format!("no commands can be taken in {}", args.state_dir.display()))?;
+            run_with(args, socket, followed, store, commands).await
+        }
+    }
+}
+
+async fn run_with<S: LeaseStore>(
+    args: &Args,
+    socket: Socket,
+    followed: Followed<Config>,
+    store: S,
+    commands: mpsc::Receiver<control::Command>,
+) -> anyhow::Result<Outcome> {
     // Machines are only known where there is a cluster; the sender is kept so that none are waited for.
-    let (_machines, machines) = watch::channel(Arc::default());
+    let (_none, none) = watch::channel(Arc::default());
+    let machines = followed.cluster.as_ref().map(|cluster| {
+        oooi_feed::machines::follow(cluster.own.client.clone(), args.machine_namespace.as_deref())
+    });
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let feeds = Feeds {
-        config,
-        machines,
+        config: followed.config,
+        machines: machines.unwrap_or(none),
         commands,
     };
-    let serving = server::run(socket, feeds, store, Arc::new(LogReport), metrics, until_signal());
+    let serving = server::run(socket, feeds, store, followed.report, metrics, until_signal());
     let registry = Arc::new(registry);
     let pages = args.bind.pages(move || observe::encode(&registry), || true);
     observe::beside(vec![pages], serving).await?;
@@ -75,13 +114,14 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
 fn read(
     documents: &[oooi_manifest::Document],
     local: &[Ipv4Addr],
-) -> Result<Config, Vec<oooi_manifest::Mistake>> {
+) -> Result<(Config, LeaseStorage), Vec<oooi_manifest::Mistake>> {
     let document = oooi_manifest::only(documents, "DHCPServer")?;
     let resource: DhcpServer = document.decode().map_err(|mistake| vec![mistake])?;
-    Config::from_spec(&resource.spec, local).map_err(|found| {
+    let config = Config::from_spec(&resource.spec, local).map_err(|found| -> Vec<_> {
         found
             .iter()
             .map(|m| document.mistake(&format!("spec.{}", m.path), &m.message))
             .collect()
-    })
+    })?;
+    Ok((config, resource.spec.lease_config.storage.unwrap_or_default()))
 }

@@ -9,18 +9,19 @@ use oooi_dns::server::{Listeners, Options, Server};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::input::Files;
-use crate::observe::{self, Bind, LogReport, Pages};
+use crate::observe::{self, Bind, Pages};
+use crate::own::{InCluster, OwnArgs};
 use crate::{Outcome, block_on, until_signal};
 
 /// Run one DNS server from its own resource
 ///
-/// The file is a DNSServer. It listens on those of the resource's addresses that this host has, and on those given
-/// here. A change of the file applies at once and loses no query.
+/// The file is a DNSServer. With --namespace and --name the resource in the cluster is followed as well, and told how
+/// the server is. It listens on those of the resource's addresses that this host has, and on those given here. A
+/// change applies at once and loses no query.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    files: Files,
+    own: OwnArgs,
     /// A further address to listen on, such as the pod's own; may repeat
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<std::net::IpAddr>,
@@ -36,6 +37,12 @@ pub(crate) struct Args {
     /// Where /ready is served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8181")]
     ready_bind_address: SocketAddr,
+    /// In a cluster: the DHCPServer whose leases give names; by default NAME-dhcp for the resource NAME-dns
+    #[arg(long, value_name = "NAME")]
+    dhcp_server: Option<String>,
+    /// In a cluster: the namespace of the virtual machines that have names; by default all namespaces
+    #[arg(long, value_name = "NAMESPACE")]
+    machine_namespace: Option<String>,
     #[command(flatten)]
     bind: Bind,
 }
@@ -46,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
-    let config = oooi_feed::follow(args.files.inputs(), read, |_| {})?;
+    let followed = args.own.follow::<DnsServer, _, _>(read).await?;
+    let config = followed.config;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let possible: Vec<SocketAddr> = config.borrow().listen_addresses().collect();
     let port = possible.first().map_or(53, SocketAddr::port);
@@ -71,8 +79,15 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     server.metrics().register(&mut registry);
     let probes = server.probes();
     // Names of machines are only known where there is a cluster; the sender is kept so that none are waited for.
-    let (_names, names) = watch::channel(Arc::default());
-    let serving = server.run(listeners, config, names, Arc::new(LogReport), until_signal());
+    let (_none, none) = watch::channel(Arc::default());
+    let names = followed.cluster.map(|cluster| names(args, &cluster));
+    let serving = server.run(
+        listeners,
+        config,
+        names.unwrap_or(none),
+        followed.report,
+        until_signal(),
+    );
     let registry = Arc::new(registry);
     let (health, ready) = (probes.clone(), probes.clone());
     let pages = vec![
@@ -83,6 +98,15 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     ];
     observe::beside(pages, serving).await?;
     Ok(Outcome::Done)
+}
+
+/// The names of machines and leases.
+fn names(args: &Args, InCluster { own, .. }: &InCluster) -> watch::Receiver<Arc<oooi_dns::names::Names>> {
+    let machines = oooi_feed::machines::follow(own.client.clone(), args.machine_namespace.as_deref());
+    let base = own.name.strip_suffix("-dns").unwrap_or(&own.name);
+    let sibling = || format!("{base}-dhcp");
+    let dhcp_server = args.dhcp_server.clone().unwrap_or_else(sibling);
+    oooi_feed::names::follow(own.client.clone(), &own.namespace, &dhcp_server, machines)
 }
 
 fn read(documents: &[oooi_manifest::Document]) -> Result<Config, Vec<oooi_manifest::Mistake>> {

@@ -11,7 +11,7 @@ use oooi_dhcp::store::journal::Journal;
 use oooi_dhcp::time::Timestamp;
 use serde_json::json;
 
-use crate::Outcome;
+use crate::{Outcome, block_on};
 
 /// Show who has which address, or free one
 #[derive(clap::Args)]
@@ -19,6 +19,18 @@ pub(crate) struct Args {
     /// Where the DHCP server keeps its leases
     #[arg(long, value_name = "DIR", default_value = "/var/lib/oooi", global = true)]
     state_dir: PathBuf,
+    /// In a cluster: the namespace of the DHCPServer, if its leases are kept there
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        requires = "server",
+        conflicts_with = "state_dir",
+        global = true
+    )]
+    namespace: Option<String>,
+    /// In a cluster: the name of the DHCPServer
+    #[arg(long, value_name = "NAME", requires = "namespace", global = true)]
+    server: Option<String>,
     /// How to show them
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -38,7 +50,7 @@ enum Output {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Free an address; the running server is asked to do it
+    /// Free an address; the running server is asked to do it, or its resource is changed
     Release {
         /// The address
         address: Ipv4Addr,
@@ -54,12 +66,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn release(args: &Args, address: Ipv4Addr) -> anyhow::Result<Outcome> {
-    let released = control::release(&args.state_dir, address).with_context(|| {
-        format!(
-            "no server answers in {}: is `oooi dhcp` running with this --state-dir?",
-            args.state_dir.display()
-        )
-    })?;
+    let released = match (&args.namespace, &args.server) {
+        (Some(namespace), Some(server)) => block_on(async {
+            let client = oooi_feed::cluster::connect().await?;
+            let now = Timestamp::wall();
+            Ok(oooi_feed::leases::release(client, namespace, server, address, now).await?)
+        })?,
+        _ => control::release(&args.state_dir, address).with_context(|| {
+            format!(
+                "no server answers in {}: is `oooi dhcp` running with this --state-dir?",
+                args.state_dir.display()
+            )
+        })?,
+    };
     if !released {
         bail!("nobody has {address}: `oooi leases` shows who has what");
     }
@@ -68,7 +87,13 @@ fn release(args: &Args, address: Ipv4Addr) -> anyhow::Result<Outcome> {
 }
 
 fn show(args: &Args) -> anyhow::Result<Outcome> {
-    let mut leases = Journal::read(&args.state_dir)?;
+    let mut leases = match (&args.namespace, &args.server) {
+        (Some(namespace), Some(server)) => block_on(async {
+            let client = oooi_feed::cluster::connect().await?;
+            Ok(oooi_feed::leases::list(client, namespace, server).await?)
+        })?,
+        _ => Journal::read(&args.state_dir)?,
+    };
     leases.sort_by_key(|lease| lease.address);
     let now = Timestamp::wall();
     let rows: Vec<serde_json::Value> = leases.iter().map(|lease| row(lease, now)).collect();

@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use oooi_api::ProxyServer;
+use oooi_api::proxy_server::LogLevel;
+use oooi_api::report::Report;
 use oooi_manifest::{Document, Mistake};
 use oooi_proxy::assemble::Assembler;
 use oooi_proxy::snapshot::Snapshot;
@@ -18,18 +20,19 @@ use oooi_xds::supervisor::{self, Supervisor};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::input::Files;
-use crate::observe::{self, Bind, LogReport};
+use crate::observe::{self, Bind};
+use crate::own::OwnArgs;
 use crate::{Outcome, block_on, until_signal};
 
 /// Run one gateway from its own resource
 ///
-/// The file is a ProxyServer; beside it stand the Services and EndpointSlices that it forwards to. A change of the
-/// file applies at once and drops no connection.
+/// The file is a ProxyServer; beside it stand the Services and EndpointSlices that it forwards to. With --namespace and
+/// --name the resource in the cluster is followed as well and told how the gateway is, and the Services and
+/// EndpointSlices are those of the cluster. A change applies at once and drops no connection.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    files: Files,
+    own: OwnArgs,
     /// The data plane
     #[arg(long, value_enum, default_value_t = Engine::Native)]
     engine: Engine,
@@ -45,6 +48,12 @@ pub(crate) struct Args {
     /// Envoy's own port for its administration, on loopback
     #[arg(long, value_name = "PORT", default_value_t = 9901)]
     envoy_admin_port: u16,
+    /// How much Envoy logs; by default what the resource says
+    #[arg(long, value_name = "LEVEL", value_parser = log_level)]
+    proxy_log_level: Option<LogLevel>,
+    /// Another port for --metrics-bind-address
+    #[arg(long, value_name = "PORT")]
+    metrics_port: Option<u16>,
     #[command(flatten)]
     bind: Bind,
 }
@@ -63,12 +72,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
-    let followed = oooi_feed::follow(args.files.inputs(), read, |_| {})?;
-    let addresses = addresses(&followed.borrow().resource, &args.listen)?;
-    let snapshots = snapshots_of(followed);
+    let followed = args.own.follow::<ProxyServer, _, _>(read).await?;
+    let addresses = addresses(&followed.config.borrow().resource, &args.listen)?;
+    let snapshots = match followed.cluster {
+        Some(cluster) => {
+            oooi_feed::endpoints::follow(cluster.own.client, followed.config, |gateway| &gateway.resource)
+                .await
+        }
+        None => snapshots_of(followed.config),
+    };
     match args.engine {
-        Engine::Native => native(args, addresses, snapshots).await,
-        Engine::Envoy => envoy(args, addresses, snapshots).await,
+        Engine::Native => native(args, addresses, snapshots, followed.report).await,
+        Engine::Envoy => envoy(args, addresses, snapshots, followed.report).await,
     }
 }
 
@@ -76,15 +91,17 @@ async fn native(
     args: &Args,
     addresses: Vec<IpAddr>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    report: Arc<dyn Report>,
 ) -> anyhow::Result<Outcome> {
     let metrics = oooi_proxy::metrics::Metrics::default();
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let options = oooi_proxy::server::Options::new(addresses);
-    let server = oooi_proxy::server::Server::new(options, metrics, Arc::new(LogReport));
+    let server = oooi_proxy::server::Server::new(options, metrics, report);
     let admin = server.admin();
     let registry = Arc::new(registry);
-    let pages = args.bind.pages(move || observe::encode(&registry), || true);
+    let bind = args.bind.at_port(args.metrics_port);
+    let pages = bind.pages(move || observe::encode(&registry), || true);
     let pages = pages.with("/routes", move || json(&admin.view()));
     observe::beside(vec![pages], server.run(snapshots, until_signal())).await?;
     Ok(Outcome::Done)
@@ -94,9 +111,9 @@ async fn envoy(
     args: &Args,
     addresses: Vec<IpAddr>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    report: Arc<dyn Report>,
 ) -> anyhow::Result<Outcome> {
     let binary = supervisor::find(args.envoy.as_deref())?;
-    let report = Arc::new(LogReport);
     let metrics = oooi_xds::metrics::Metrics::default();
     let mut registry = Registry::default();
     metrics.register(&mut registry);
@@ -119,11 +136,13 @@ async fn envoy(
         drain_time: DRAIN_TIME,
     };
 
-    let (level, levels) = watch::channel(snapshots.borrow().log_level);
+    let asked = args.proxy_log_level;
+    let level_of = move |snapshot: &Snapshot| asked.unwrap_or(snapshot.log_level);
+    let (level, levels) = watch::channel(level_of(&snapshots.borrow()));
     let mut changes = snapshots.clone();
     tokio::spawn(async move {
         while changes.changed().await.is_ok() {
-            level.send_replace(changes.borrow_and_update().log_level);
+            level.send_replace(level_of(&changes.borrow_and_update()));
         }
     });
     let follow = {
@@ -138,7 +157,8 @@ async fn envoy(
         move || control.connected() > 0
     };
     let shown = control.clone();
-    let pages = args.bind.pages(move || observe::encode(&registry), ready);
+    let bind = args.bind.at_port(args.metrics_port);
+    let pages = bind.pages(move || observe::encode(&registry), ready);
     let pages = pages.with("/routes", move || json(&View::of_snapshot(&shown.snapshot())));
     let both = async {
         let serving = oooi_xds::server::run(listener, &control, until_signal());
@@ -147,6 +167,11 @@ async fn envoy(
     };
     observe::beside(vec![pages], both).await?;
     Ok(Outcome::Done)
+}
+
+/// A level by the name that the resource gives it.
+fn log_level(text: &str) -> Result<LogLevel, serde_json::Error> {
+    serde_json::from_value(text.into())
 }
 
 fn json(view: &View) -> String {
