@@ -7,6 +7,7 @@ pub(crate) mod dhcp;
 pub(crate) mod dns;
 pub(crate) mod lab;
 pub(crate) mod leases;
+pub(crate) mod manager;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod up;
