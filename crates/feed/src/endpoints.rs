@@ -29,7 +29,7 @@ const FIRST: Duration = Duration::from_secs(3);
 enum Fact {
     Service(Box<Service>),
     NoService,
-    Slice(EndpointSlice),
+    Slice(Box<EndpointSlice>),
     NoSlice(String),
     /// Everything was listed once.
     Whole,
@@ -183,11 +183,11 @@ async fn one(client: Client, key: ServiceKey, facts: mpsc::Sender<(ServiceKey, F
                     let now: BTreeSet<String> = all.iter().map(ResourceExt::name_any).collect();
                     let gone = std::mem::replace(&mut known, now.clone()).into_iter().filter(|name| !now.contains(name));
                     // What is there comes before what is gone, so that a backend is never without endpoints between.
-                    all.into_iter().map(Fact::Slice).chain(gone.map(Fact::NoSlice)).collect()
+                    all.into_iter().map(|slice| Fact::Slice(Box::new(slice))).chain(gone.map(Fact::NoSlice)).collect()
                 }
                 Seen::Put(slice) => {
                     known.insert(slice.name_any());
-                    vec![Fact::Slice(slice)]
+                    vec![Fact::Slice(Box::new(slice))]
                 }
                 Seen::Gone(slice) => {
                     known.remove(&slice.name_any());

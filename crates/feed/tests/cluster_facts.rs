@@ -1,5 +1,12 @@
 //! Endpoints, machines and names from a real API server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod support;
 
 use std::sync::Arc;

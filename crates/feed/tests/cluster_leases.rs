@@ -1,5 +1,12 @@
 //! Shared leases on a real API server: the battery of stores, races, and outages.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod support;
 
 use std::cell::Cell;

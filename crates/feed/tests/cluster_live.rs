@@ -1,5 +1,12 @@
 //! A server's resource on a real API server: followed live, and told how the server is.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod support;
 
 use std::sync::Arc;

@@ -80,7 +80,10 @@ fn linger(namespaces: &[(String, std::path::PathBuf)]) {
     for (name, path) in namespaces {
         eprintln!("  {name:<10}  nsenter {user}--net={}", path.display());
     }
-    let waited = crate::block_on(async { anyhow::Ok(crate::until_signal().await) });
+    let waited = crate::block_on(async {
+        crate::until_signal().await;
+        anyhow::Ok(())
+    });
     if let Err(error) = waited {
         eprintln!("oooi: cannot wait for a signal: {error:#}");
     }

@@ -62,7 +62,11 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     };
     let running = up::start(&desired, &options).context("the servers cannot be started")?;
     let pages = args.bind.pages(move || metrics.encode(), || true);
-    let ended = observe::beside(vec![pages], async { anyhow::Ok(until_signal().await) }).await;
+    let waiting = async {
+        until_signal().await;
+        anyhow::Ok(())
+    };
+    let ended = observe::beside(vec![pages], waiting).await;
     info!("ending");
     tokio::task::spawn_blocking(move || running.stop()).await?;
     remove_addresses(&args.interface, &added).await;

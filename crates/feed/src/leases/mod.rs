@@ -28,12 +28,12 @@ use writer::{Failure, Writer, Written};
 #[derive(Debug, thiserror::Error)]
 pub enum LeasesError {
     /// The API server refused or does not answer.
-    #[error("the leases of {server} cannot be read: {source}")]
+    #[error("the leases of {server} cannot be read: {why}")]
     Read {
         /// The DHCPServer.
         server: String,
         /// What the API server said.
-        source: kube::Error,
+        why: String,
     },
     /// The record could not be changed.
     #[error("{address} cannot be freed: {why}")]
@@ -49,9 +49,12 @@ pub enum LeasesError {
 pub async fn list(client: Client, namespace: &str, server: &str) -> Result<Vec<Lease>, LeasesError> {
     let api: Api<DhcpLease> = Api::namespaced(client, namespace);
     let of_server = ListParams::default().fields(&format!("spec.server={server}"));
-    let listed = api.list(&of_server).await.map_err(|source| LeasesError::Read {
+    let listed = api.list(&of_server).await.map_err(|error| LeasesError::Read {
         server: server.to_owned(),
-        source,
+        why: match error {
+            kube::Error::Api(status) => status.message.clone(),
+            error => error.to_string(),
+        },
     })?;
     let mut leases: Vec<Lease> = listed.items.iter().filter_map(record::read).collect();
     leases.sort_by_key(|lease| lease.address);

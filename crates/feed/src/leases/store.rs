@@ -172,10 +172,12 @@ async fn store(shared: &Shared, lease: &Lease) -> Result<(), NotStored> {
         if table.away {
             return Err(NotStored::Fate(table.put_aside(lease)));
         }
+        table.begin(lease);
         table.known(lease.address)
     };
     let written = shared.writer.write(seen, lease).await;
     let mut table = shared.table();
+    table.end(lease.address);
     match written {
         Ok(Written::Stored(known)) => {
             table.note(known);

@@ -22,6 +22,8 @@ pub(super) struct Known {
 pub(super) struct Table {
     known: HashMap<Ipv4Addr, Known>,
     deferred: HashMap<Ipv4Addr, Lease>,
+    /// Writes whose answer is not there yet: the watch may be faster than it.
+    writing: HashMap<Ipv4Addr, Lease>,
     /// Whether the API server is away, by all that is known.
     pub(super) away: bool,
 }
@@ -29,6 +31,16 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn known(&self, address: Ipv4Addr) -> Option<Known> {
         self.known.get(&address).cloned()
+    }
+
+    /// A write begins. What the watch says of it is no news.
+    pub(super) fn begin(&mut self, lease: &Lease) {
+        self.writing.insert(lease.address, lease.clone());
+    }
+
+    /// A write has its answer.
+    pub(super) fn end(&mut self, address: Ipv4Addr) {
+        self.writing.remove(&address);
     }
 
     /// A record was written here or read again.
@@ -123,7 +135,8 @@ impl Table {
             .deferred
             .get(&lease.address)
             .is_some_and(|own| own.id == lease.id);
-        (!better).then(|| Update::Put(lease.clone()))
+        let own = self.writing.get(&lease.address) == Some(lease);
+        (!better && !own).then(|| Update::Put(lease.clone()))
     }
 
     /// Whether a version is later than the one that is known. Versions count up; one that is no number is taken.
@@ -176,6 +189,17 @@ mod tests {
         assert_eq!(table.put(&at(11, &first)), None, "an older version came late");
         assert_eq!(table.remove(&at(9, &first)), None, "it was made anew since");
         assert_eq!(table.remove(&at(13, &later)), Some(Update::Forget(first.address)));
+    }
+
+    #[test]
+    fn a_watch_that_is_faster_than_the_answer_to_a_write_tells_no_news() {
+        let mut table = Table::default();
+        let (own, other) = (lease(1, 1, State::Bound), lease(1, 2, State::Bound));
+        table.begin(&own);
+        assert_eq!(table.put(&at(10, &own)), None);
+        assert_eq!(table.put(&at(11, &other)), Some(Update::Put(other)));
+        table.end(own.address);
+        assert_eq!(table.put(&at(12, &own)), Some(Update::Put(own)));
     }
 
     #[test]
