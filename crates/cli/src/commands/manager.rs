@@ -18,8 +18,9 @@ const TERM: Duration = Duration::from_secs(15);
 /// The Lease that the leader holds.
 const LEASE: &str = "oooi-manager";
 
-/// Run the operator: every Infra becomes running servers
+/// Run the operator, which is in the making: every Infra becomes its components and their Deployments
 ///
+/// The gateway gets no rights in the control plane's namespace yet, and an Infra is not derived from a HostedCluster.
 /// It works on the cluster that it runs in, else on that of the kubeconfig. With --leader-elect several may run, and
 /// one of them works.
 #[derive(clap::Args)]
