@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 10
 .PHONY: run
 run: ## the lab: an isolated VLAN in network namespaces, and nodes that boot through it
 	@echo "building oooi (a few minutes the first time) …"
-	@cargo build --quiet -p oooi
+	@cargo build -p oooi
 	target/debug/oooi lab
 
 .PHONY: help
@@ -36,8 +36,8 @@ crds: ## write the custom resource definitions into deploy/crds
 
 .PHONY: image
 image: ## build the image, static and from scratch: dist/oooi-amd64.tar
-	@rustup target add --quiet x86_64-unknown-linux-musl 2>/dev/null || rustup target add x86_64-unknown-linux-musl
-	$(STEP) "release binary (static, musl)" cargo build --quiet --release --target x86_64-unknown-linux-musl -p oooi
+	@rustup target add x86_64-unknown-linux-musl
+	$(STEP) "release binary (static, musl)" cargo build --release --target x86_64-unknown-linux-musl -p oooi
 	$(STEP) "image" deploy/image/pack target/x86_64-unknown-linux-musl/release/oooi dist/oooi-amd64.tar
 
 ##@ Test
@@ -46,7 +46,7 @@ image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 test: ## everything below, in turn; as root on Debian it installs the packages that it needs
 	$(STEP) "packages" testbed/packages build node clients fuzz
 	$(STEP) "testbed" testbed/build
-	$(STEP) "build the tests" cargo test --quiet --workspace --test '*' --lib --bins --no-run
+	$(STEP) "build the tests" cargo test --workspace --test '*' --lib --bins --no-run
 	$(MAKE) test-unit test-cluster test-net test-node fuzz
 
 .PHONY: test-unit
