@@ -259,7 +259,7 @@ fn send(socket: &Raw, bytes: &[u8], batch: &[Option<&Packet>; BATCH], count: usi
             header.msg_hdr.msg_name = (&raw mut *name).cast();
             header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_in>() as _;
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = set_source(control, from);
+            header.msg_hdr.msg_controllen = set_source(control, from) as _;
         }
     }
     let mut failed = 0;
