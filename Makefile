@@ -43,11 +43,11 @@ image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 ##@ Test
 
 .PHONY: test
-test: ## everything below, in turn; as root on Debian it installs the packages that it needs
-	$(STEP) "packages" testbed/packages build node clients fuzz
+test: ## unit, cluster, net and node tests, in turn; as root on Debian it installs the packages that it needs
+	$(STEP) "packages" testbed/packages build node clients
 	$(STEP) "testbed" testbed/build
 	$(STEP) "build the tests" cargo test --workspace --test '*' --lib --bins --no-run
-	$(MAKE) test-unit test-cluster test-net test-node fuzz
+	$(MAKE) test-unit test-cluster test-net test-node
 
 .PHONY: test-unit
 test-unit: ## what needs neither root nor a cluster, in under a minute
