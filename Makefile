@@ -43,11 +43,11 @@ image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 ##@ Test
 
 .PHONY: test
-test: ## unit, cluster, net and node tests, in turn; as root on Debian it installs the packages that it needs
-	$(STEP) "packages" testbed/packages build node clients
+test: ## unit, cluster, net and node tests and a little fuzzing, in turn; as root on Debian it installs the packages that it needs
+	$(STEP) "packages" testbed/packages build node clients fuzz
 	$(STEP) "testbed" testbed/build
 	$(STEP) "build the tests" cargo test --workspace --test '*' --lib --bins --no-run
-	$(MAKE) test-unit test-cluster test-net test-node
+	$(MAKE) test-unit test-cluster test-net test-node fuzz
 
 .PHONY: test-unit
 test-unit: ## what needs neither root nor a cluster, in under a minute
