@@ -16,7 +16,12 @@ fn report(user: u32, arguments: &[&str]) -> serde_json::Value {
         .tempdir()
         .unwrap();
     let binary = directory.path().join("oooi");
-    std::fs::copy(env!("CARGO_BIN_EXE_oooi"), &binary).unwrap();
+    // Copied by another process: a file that this one writes is busy while a thread of it starts a program.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_oooi"))
+        .arg(&binary)
+        .status();
+    assert!(copied.unwrap().success(), "the binary cannot be copied");
     let mut command = Command::new(binary);
     command
         .args(["lab", "--report", "json"])
