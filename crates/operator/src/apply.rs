@@ -10,10 +10,11 @@
 //! refused before it leaves.
 
 use std::fmt::Debug;
+use std::net::Ipv4Addr;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -129,15 +130,22 @@ impl Writer {
     /// Makes an object as it is wanted, and gives it as it is then.
     pub async fn apply<K: Object>(&self, wanted: &K) -> Result<K, Error> {
         let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let body = to_json(wanted, &full(&namespace, &name))?;
+        self.apply_fields(wanted.meta(), body).await
+    }
+
+    /// The same with these fields alone: any other field of the object belongs to whoever set it.
+    pub async fn apply_fields<K: Object>(&self, metadata: &ObjectMeta, mut body: Value) -> Result<K, Error> {
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let name = metadata.name.clone().unwrap_or_default();
         let full = full(&namespace, &name);
-        let mut body = to_json(wanted, &full)?;
         let digest = digest(&body);
         body["metadata"]["annotations"][DIGEST] = json!(digest);
 
         let api = self.api::<K>(&namespace);
         let existing = api.get_opt(&name).await.map_err(refused::<K>("read", &full))?;
         if let Some(existing) = existing {
-            let owner = identity::controller(wanted.meta()).map(|owner| owner.uid.as_str());
+            let owner = identity::controller(metadata).map(|owner| owner.uid.as_str());
             if !identity::is_ours(existing.meta(), owner) {
                 return Err(Error::Foreign {
                     kind: kind::<K>(),
@@ -225,6 +233,29 @@ impl Writer {
             .await
             .map(drop)
             .map_err(refused::<K>("write the status of", &full))
+    }
+
+    /// Gives a Service that has no load balancer this address, unless somebody else was faster.
+    pub async fn load_balancer(&self, service: &Service, address: Ipv4Addr) -> Result<(), Error> {
+        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+        let full = full(&namespace, &name);
+        self.may_write::<Service>(&full)?;
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "uid": service.uid(), "resourceVersion": service.resource_version()},
+            "status": {"loadBalancer": {"ingress": [{"ip": address}]}},
+        });
+        let params = PatchParams::apply(self.manager);
+        let written = self
+            .api::<Service>(&namespace)
+            .patch_status(&name, &params, &Patch::Apply(&body))
+            .await;
+        match written {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()), // its change is seen
+            Err(error) => Err(refused::<Service>("give an address to", &full)(error)),
+        }
     }
 
     /// Tells a person. An event that cannot be written is logged: it must not hold up the work that it is about.

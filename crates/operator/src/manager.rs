@@ -23,8 +23,10 @@ use tokio::sync::watch;
 
 use crate::apply::{Object, Writer};
 use crate::context::{Context, Images, Pauses};
+use crate::hosted_cluster;
 use crate::identity::{self, OURS};
 use crate::infra::{self, Stores, definition_of};
+use crate::presence::Presence;
 use crate::server::{self, Server};
 
 /// How long the first look at networks may take. Where Multus is not installed there is nothing to look at.
@@ -44,12 +46,14 @@ pub struct Options {
     pub namespace: Option<String>,
     /// The images of servers.
     pub images: Images,
+    /// How long others may take to give the API server's Service an address before the gateway's is written there.
+    pub load_balancer_wait: Duration,
     /// Whether this process leads. Once it does not, nothing is written any more.
     pub leading: watch::Receiver<bool>,
 }
 
 impl Options {
-    fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
@@ -59,7 +63,7 @@ impl Options {
         }
     }
 
-    fn context(&self, manager: &'static str) -> Arc<Context> {
+    pub(crate) fn context(&self, manager: &'static str) -> Arc<Context> {
         Arc::new(Context {
             client: self.client.clone(),
             writer: Writer::new(self.client.clone(), manager, self.leading.clone()),
@@ -71,13 +75,15 @@ impl Options {
 
 /// Runs all controllers. It ends only by being dropped.
 pub async fn run(options: &Options) {
-    future::join4(
+    let (presence, follow) = Presence::of(options.client.clone());
+    tokio::join!(
+        follow,
+        hosted_cluster::run(options, &presence),
         infras(options),
         servers::<DhcpServer>(options),
         servers::<DnsServer>(options),
         servers::<ProxyServer>(options),
-    )
-    .await;
+    );
 }
 
 struct InfraContext {
@@ -215,12 +221,12 @@ where
         .touched_objects()
 }
 
-fn key<K: Object>(object: &K) -> String {
+pub(crate) fn key<K: Object>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// What failed is tried again, each time later.
-fn failed<K: Object>(object: &K, error: &impl Debug, ctx: &Context) -> Action {
+pub(crate) fn failed<K: Object>(object: &K, error: &impl Debug, ctx: &Context) -> Action {
     let key = key(object);
     let pause = ctx.pauses.failed(&key);
     tracing::warn!(kind = %K::kind(&()), object = key, ?error, ?pause, "failed, will be tried again");

@@ -86,6 +86,12 @@ fn the_gateway_s_own_address_in_the_load_balancer_needs_no_route() {
     world.gateways = vec![Ipv4Addr::new(192, 168, 100, 4)];
     let derived = world.derive(&cluster(&CLI, ""));
     assert!(derived.control_plane.published_ips.is_empty());
+    let plan = planned(&infra(&derived), &Known::default());
+    assert_eq!(
+        plan.addresses().proxy,
+        ["192.168.100.4"],
+        "it is kept, whatever else is known"
+    );
     // Somebody else's load balancer on the VLAN is left alone, and nobody gets its address.
     world.gateways.clear();
     let plan = planned(&infra(&world.derive(&cluster(&CLI, ""))), &Known::default());

@@ -18,9 +18,8 @@ const TERM: Duration = Duration::from_secs(15);
 /// The Lease that the leader holds.
 const LEASE: &str = "oooi-manager";
 
-/// Run the operator, which is in the making: every Infra becomes its components and their Deployments
+/// Run the operator: every annotated HostedCluster becomes an Infra, every Infra its components and their Deployments
 ///
-/// The gateway gets no rights in the control plane's namespace yet, and an Infra is not derived from a HostedCluster.
 /// It works on the cluster that it runs in, else on that of the kubeconfig. With --leader-elect several may run, and
 /// one of them works.
 #[derive(clap::Args)]
@@ -31,6 +30,10 @@ pub(crate) struct Args {
     /// The image of this binary, for servers whose resource names none
     #[arg(long, env = "RELATED_IMAGE_OOOI", value_name = "IMAGE")]
     image: String,
+    /// How many seconds others may take to give the API server's Service of type LoadBalancer an address; then the
+    /// gateway's address is written there
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    load_balancer_wait: u64,
     /// Work only while holding a Lease, so that of several managers one works
     #[arg(long, requires = "pod_namespace")]
     leader_elect: bool,
@@ -61,6 +64,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         images: Images {
             oooi: args.image.clone(),
         },
+        load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
         leading: leading.clone(),
     };
     let election = async {

@@ -17,6 +17,7 @@ use oooi_plan::{Known, Warning};
 use crate::apply;
 use crate::condition::{self, Finding};
 use crate::context::Context;
+use crate::hosted_cluster::DERIVED;
 use crate::identity::{self, Role};
 use build::{Objects, build, component_name};
 use network::Attached;
@@ -86,7 +87,7 @@ pub async fn reconcile(infra: Arc<Infra>, stores: &Stores, ctx: &Context) -> Res
         }
     };
     warn(ctx, &infra, &warnings).await;
-    let findings = findings(attached, &current, &warnings);
+    let findings = findings(&infra, attached, &current, &warnings);
     report(ctx, &infra, &findings, Some(addresses)).await?;
     Ok(Action::await_change())
 }
@@ -141,7 +142,7 @@ fn place(infra: &Infra) -> (String, String) {
     )
 }
 
-fn findings(attached: &Attached, current: &Current, warnings: &[Warning]) -> Vec<Finding> {
+fn findings(infra: &Infra, attached: &Attached, current: &Current, warnings: &[Warning]) -> Vec<Finding> {
     let Current { dhcp, dns, proxy } = current;
     let upstream = warnings.iter().find(|warning| warning.reason == "NoUpstream");
     let part = |meta: &kube::api::ObjectMeta, conditions| Part {
@@ -162,6 +163,10 @@ fn findings(attached: &Attached, current: &Current, warnings: &[Warning]) -> Vec
         network::ready(attached),
         parts,
         upstream.map(|warning| warning.message.as_str()),
+        infra
+            .status
+            .as_ref()
+            .and_then(|status| condition::find(&status.conditions, DERIVED)),
     )
 }
 

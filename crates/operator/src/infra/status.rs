@@ -27,6 +27,7 @@ pub(super) fn applied(
     network: Finding,
     parts: [Option<Part<'_>>; 3],
     no_upstream: Option<&str>,
+    derived: Option<&Condition>,
 ) -> Vec<Finding> {
     let mut findings = vec![network];
     for (kind, part) in COMPONENTS.into_iter().zip(parts) {
@@ -35,7 +36,7 @@ pub(super) fn applied(
             Some(part) => component(kind, &part, no_upstream),
         });
     }
-    findings.insert(0, ready(&findings));
+    findings.insert(0, ready(&findings, derived));
     findings
 }
 
@@ -59,11 +60,17 @@ fn component(kind: &'static str, part: &Part<'_>, no_upstream: Option<&str>) -> 
     }
 }
 
-/// The first aspect that does not hold is what keeps the Infra from being ready.
-fn ready(findings: &[Finding]) -> Finding {
-    match findings.iter().find(|finding| !finding.is_true()) {
-        Some(first) => Finding::fails(READY, &first.reason, format!("{}: {}", first.kind, first.message)),
-        None => Finding::holds(READY, "AllReady", "everything runs as this resource says"),
+/// The first aspect that does not hold is what keeps the Infra from being ready. How far it was derived from its
+/// HostedCluster is said by another controller, and matters once all that is known already runs.
+fn ready(findings: &[Finding], derived: Option<&Condition>) -> Finding {
+    let fails =
+        |reason: &str, kind: &str, message: &str| Finding::fails(READY, reason, format!("{kind}: {message}"));
+    match (findings.iter().find(|finding| !finding.is_true()), derived) {
+        (Some(first), _) => fails(&first.reason, first.kind, &first.message),
+        (None, Some(derived)) if derived.status == "False" => {
+            fails(&derived.reason, &derived.type_, &derived.message)
+        }
+        (None, _) => Finding::holds(READY, "AllReady", "everything runs as this resource says"),
     }
 }
 
@@ -164,20 +171,20 @@ mod tests {
     #[test]
     fn ready_names_the_first_aspect_that_does_not_hold() {
         let (good, bad) = (condition("True", 2), condition("False", 2));
-        let findings = applied(network(), [part(&good), part(&bad), None], None);
+        let findings = applied(network(), [part(&good), part(&bad), None], None, None);
         assert_eq!(findings[0].truth, Truth::False);
         assert!(
             findings[0].message.starts_with("DNSReady: x-dns: said"),
             "{findings:?}"
         );
-        let findings = applied(network(), [part(&good), part(&good), None], None);
+        let findings = applied(network(), [part(&good), part(&good), None], None, None);
         assert!(findings[0].is_true());
     }
 
     #[test]
     fn a_component_that_was_ready_for_an_older_specification_is_not_ready() {
         let old = condition("True", 1);
-        let findings = applied(network(), [part(&old), None, None], None);
+        let findings = applied(network(), [part(&old), None, None], None, None);
         assert_eq!(
             (findings[0].truth, findings[0].reason.as_str()),
             (Truth::False, PENDING)
@@ -187,7 +194,7 @@ mod tests {
     #[test]
     fn no_upstream_is_said_of_a_dns_server_that_is_ready_all_the_same() {
         let good = condition("True", 2);
-        let findings = applied(network(), [None, part(&good), None], Some("list resolvers"));
+        let findings = applied(network(), [None, part(&good), None], Some("list resolvers"), None);
         let dns = findings
             .iter()
             .find(|finding| finding.kind == "DNSReady")

@@ -80,6 +80,7 @@ impl World {
             images: Images {
                 oooi: "example.com/oooi:test".into(),
             },
+            load_balancer_wait: Duration::ZERO,
             leading: receiver,
         };
         let manager = tokio::spawn(async move { manager::run(&options).await });

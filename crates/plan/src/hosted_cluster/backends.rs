@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) addresses: Vec<Ipv4Addr>,
     /// An address on the VLAN that nodes dial: the gateway's own, then.
     pub(super) gateway: Option<Ipv4Addr>,
+    /// The gateway's own address that nodes dial already: it must not move.
+    pub(super) kept: Option<Ipv4Addr>,
     /// Addresses on the VLAN that belong to somebody else's load balancer.
     pub(super) on_vlan: Vec<Ipv4Addr>,
     pub(super) waiting_load_balancer: Option<String>,
@@ -142,10 +144,11 @@ impl Plan {
         sources: &Sources<'_>,
         network: Option<&Found>,
     ) {
+        let on_vlan = network.is_some_and(|network| hosts(network.cidr).contains(address));
         if sources.gateways.contains(&address) {
+            self.kept = self.kept.or(Some(address).filter(|_| on_vlan));
             return; // it does
         }
-        let on_vlan = network.is_some_and(|network| hosts(network.cidr).contains(address));
         let list = match (on_vlan, by_load_balancer) {
             // Somebody else announces it on the VLAN, where nodes reach it by themselves.
             (true, true) => &mut self.on_vlan,

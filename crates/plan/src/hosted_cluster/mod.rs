@@ -38,7 +38,7 @@ pub struct Sources<'a> {
     pub services: &'a [Service],
     /// The management cluster's router.
     pub ingress: Option<&'a Ingress>,
-    /// The addresses that the Infra's gateways have already.
+    /// The addresses that the Infra's gateways have already, and those that were published for them.
     pub gateways: &'a [Ipv4Addr],
 }
 
@@ -137,7 +137,10 @@ pub fn derive(cluster: &HostedCluster, sources: &Sources<'_>) -> Derived {
                 dns: Some(dns(&domain)),
                 proxy: Some(ProxyComponent {
                     engine: annotations.proxy_engine,
-                    server_ip: published.gateway.map(|address| address.to_string()),
+                    server_ip: published
+                        .gateway
+                        .or(published.kept)
+                        .map(|address| address.to_string()),
                     published_ips: published.addresses.iter().map(ToString::to_string).collect(),
                     ..proxy(&plane)
                 }),

@@ -1,0 +1,195 @@
+//! What wakes the controller of HostedClusters: everything that it reads.
+
+use std::future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use oooi_api::Infra;
+use oooi_api::foreign::{HostedCluster, Ingress, NodePool, Route};
+use oooi_plan::hosted_cluster::is_opted_in;
+use oooi_plan::object_name::control_plane_namespace;
+
+use super::observe::Stores;
+use super::status::Told;
+use super::{Error, MANAGER, reconcile_and_count};
+use crate::context::Context;
+pub(super) use crate::manager::key;
+use crate::manager::{Options, failed};
+use crate::presence::Presence;
+
+/// What this controller has at hand.
+pub(super) struct Surroundings {
+    pub(super) common: Arc<Context>,
+    pub(super) stores: Stores,
+    pub(super) presence: Presence,
+    pub(super) told: Told,
+    pub(super) load_balancer_wait: Duration,
+}
+
+/// Runs the controller whenever HyperShift is installed. It ends only by being dropped.
+pub(crate) async fn run(options: &Options, presence: &Presence) {
+    loop {
+        presence.appears::<HostedCluster>().await;
+        tracing::info!("HyperShift is there: HostedClusters are looked after");
+        tokio::select! {
+            () = follow(options, presence) => {}
+            () = presence.vanishes::<HostedCluster>() => tracing::info!("HyperShift is gone"),
+        }
+    }
+}
+
+async fn follow(options: &Options, presence: &Presence) {
+    let (node_pools, pool_changes) = watched(watcher(options.api(), watcher::Config::default()));
+    let (infras, infra_changes) = watched(watcher(options.api(), watcher::Config::default()));
+    // Control planes are in namespaces of their own, whichever the HostedClusters are in.
+    let services = watcher(Api::all(options.client.clone()), watcher::Config::default());
+    let (services, service_changes) =
+        watched(only(services, is_of_a_control_plane).map(|event| event.map(pruned)));
+    let client = options.client.clone();
+    let routes = presence.while_served::<Route, _>(move || {
+        only(
+            watcher(Api::all(client.clone()), watcher::Config::default()),
+            is_published,
+        )
+    });
+    let (routes, route_changes) = watched(routes);
+    let client = options.client.clone();
+    let ingresses = presence.while_served::<Ingress, _>(move || {
+        let named = watcher::Config::default().fields("metadata.name=cluster");
+        watcher(Api::all(client.clone()), named)
+    });
+    let (ingresses, ingress_changes) = watched(ingresses);
+
+    let controller = Controller::new(options.api::<HostedCluster>(), watcher::Config::default());
+    let clusters = controller.store();
+    let around = Arc::new(Surroundings {
+        common: options.context(MANAGER),
+        stores: Stores {
+            node_pools,
+            routes,
+            services,
+            ingresses,
+            infras,
+        },
+        presence: presence.clone(),
+        told: Told::default(),
+        load_balancer_wait: options.load_balancer_wait,
+    });
+    let (by_route, by_service, all) = (clusters.clone(), clusters.clone(), clusters);
+    controller
+        .watches_stream(pool_changes, |pool: NodePool| {
+            let (name, namespace) = (pool.spec.cluster_name.clone()?, pool.namespace()?);
+            Some(ObjectRef::new(&name).within(&namespace))
+        })
+        .watches_stream(infra_changes, |infra: Infra| {
+            Some(ObjectRef::new(&infra.name_any()).within(&infra.namespace()?))
+        })
+        .watches_stream(route_changes, move |route: Route| {
+            of_plane(&by_route, route.namespace())
+        })
+        .watches_stream(service_changes, move |service: Service| {
+            of_plane(&by_service, service.namespace())
+        })
+        .watches_stream(ingress_changes, move |_: Ingress| opted_in(&all))
+        .run(reconcile_and_count, on_error, around)
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
+fn on_error(cluster: Arc<HostedCluster>, error: &Error, around: Arc<Surroundings>) -> Action {
+    failed(&*cluster, error, &around.common)
+}
+
+/// A store that a watch fills, and the changes that it sees.
+fn watched<K, S>(
+    stream: S,
+) -> (
+    Store<K>,
+    impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
+)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+    S: Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
+{
+    let (store, writer) = reflector::store();
+    (store, stream.default_backoff().reflect(writer).touched_objects())
+}
+
+/// Passes on what concerns these objects alone, so that no others are kept.
+fn only<K: Send>(
+    stream: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+    keep: fn(&K) -> bool,
+) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send {
+    stream.filter(move |event| {
+        future::ready(match event {
+            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => keep(object),
+            Ok(Event::Init | Event::InitDone) | Err(_) => true,
+        })
+    })
+}
+
+/// Whether a Service is one of those that a control plane publishes.
+fn is_of_a_control_plane(service: &Service) -> bool {
+    const NAMES: [&str; 4] = [
+        "kube-apiserver",
+        "ignition-server-proxy",
+        "konnectivity-server",
+        "oauth-openshift",
+    ];
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    NAMES.contains(&name) || name.starts_with("default-ingress-passthrough-service-")
+}
+
+/// Whether a Route is one of those that a control plane is published by.
+fn is_published(route: &Route) -> bool {
+    const NAMES: [&str; 4] = [
+        "kube-apiserver",
+        "ignition-server",
+        "konnectivity-server",
+        "oauth",
+    ];
+    NAMES.contains(&route.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// A Service with what is read of it, and nothing else: a large cluster has many.
+fn pruned(event: Event<Service>) -> Event<Service> {
+    let prune = |mut service: Service| {
+        service.metadata.annotations = None;
+        service.metadata.labels = None;
+        if let Some(entries) = &mut service.metadata.managed_fields {
+            entries.retain(|entry| entry.manager.as_deref() == Some(MANAGER));
+        }
+        service
+    };
+    match event {
+        Event::Apply(service) => Event::Apply(prune(service)),
+        Event::InitApply(service) => Event::InitApply(prune(service)),
+        other @ (Event::Delete(_) | Event::Init | Event::InitDone) => other,
+    }
+}
+
+/// The HostedCluster whose control plane is in this namespace.
+fn of_plane(clusters: &Store<HostedCluster>, namespace: Option<String>) -> Option<ObjectRef<HostedCluster>> {
+    let namespace = namespace?;
+    let found = clusters.find(|cluster| {
+        let (own, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        control_plane_namespace(&own, &name) == namespace
+    })?;
+    Some(ObjectRef::from_obj(&*found))
+}
+
+fn opted_in(clusters: &Store<HostedCluster>) -> Vec<ObjectRef<HostedCluster>> {
+    let clusters = clusters.state_filter(is_opted_in);
+    clusters
+        .iter()
+        .map(|cluster| ObjectRef::from_obj(&**cluster))
+        .collect()
+}
