@@ -39,7 +39,7 @@ impl Presence {
                         }
                         Ok(Event::Init | Event::InitApply(_)) => {}
                         Err(error) => {
-                            tracing::debug!(%error, "the served APIs cannot be watched, trying again")
+                            tracing::debug!(%error, "the served APIs cannot be watched, trying again");
                         }
                     }
                     std::future::ready(())

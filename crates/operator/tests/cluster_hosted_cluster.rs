@@ -61,7 +61,7 @@ async fn with_the_defaults_of_the_cli_the_gateway_becomes_the_load_balancer() {
     assert_eq!(address, "192.168.100.4");
     let addresses = infra.status.unwrap().addresses.unwrap();
     assert_eq!(addresses.proxy, [address.clone()], "the address of the gateway");
-    let kept = |server: &ProxyServer| server.spec.network_config.server_ip == address;
+    let kept = |server: &ProxyServer| server.spec.network_config.server_ip == format!("{address}/24");
     world
         .wait("tenant-proxy", "the gateway at its address", kept)
         .await;
