@@ -24,7 +24,7 @@ pub struct ServerReport {
     /// Whether it accepted the newest generation that it has seen.
     #[serde(default)]
     pub accepted: bool,
-    /// Why not, if it did not.
+    /// Why not, if it did not; else what keeps it from serving all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The addresses that it listens on.

@@ -11,10 +11,12 @@
 
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -23,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::condition::Finding;
-use crate::identity::{self, OURS};
+use crate::identity::{self, FINALIZER, OURS, Role};
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
 /// The longest note that the API server takes for an event.
@@ -70,6 +72,25 @@ pub enum Error {
         /// Why.
         source: serde_json::Error,
     },
+}
+
+impl Error {
+    /// Whether there is no such namespace, or it is about to be none.
+    pub fn is_namespace_missing(&self) -> bool {
+        let Error::Refused { source, .. } = self else {
+            return false;
+        };
+        let kube::Error::Api(status) = &**source else {
+            return false;
+        };
+        let ending = status.details.as_ref().is_some_and(|details| {
+            details
+                .causes
+                .iter()
+                .any(|cause| cause.reason == "NamespaceTerminating")
+        });
+        status.code == 404 || ending
+    }
 }
 
 /// What every object that is written here can do.
@@ -146,7 +167,9 @@ impl Writer {
         let existing = api.get_opt(&name).await.map_err(refused::<K>("read", &full))?;
         if let Some(existing) = existing {
             let owner = identity::controller(metadata).map(|owner| owner.uid.as_str());
-            if !identity::is_ours(existing.meta(), owner) {
+            let same_owner =
+                identity::owner_elsewhere(existing.meta()) == identity::owner_elsewhere(metadata);
+            if !same_owner || !identity::is_ours(existing.meta(), owner) {
                 return Err(Error::Foreign {
                     kind: kind::<K>(),
                     name: full,
@@ -193,23 +216,91 @@ impl Writer {
     }
 
     async fn delete<K: Object>(&self, existing: &K, owner: &str) -> Result<(), Error> {
-        let (namespace, name) = (existing.namespace().unwrap_or_default(), existing.name_any());
-        let full = full(&namespace, &name);
         let owned = identity::controller(existing.meta()).is_some_and(|controller| controller.uid == owner);
         let leaving = existing.meta().deletion_timestamp.is_some();
         if leaving || !owned || !identity::is_ours(existing.meta(), Some(owner)) {
             return Ok(());
         }
+        self.delete_exactly::<K>(existing.meta()).await
+    }
+
+    async fn delete_exactly<K: Object>(&self, existing: &ObjectMeta) -> Result<(), Error> {
+        let (namespace, name) = (
+            existing.namespace.as_deref().unwrap_or_default(),
+            existing.name.as_deref().unwrap_or_default(),
+        );
+        let full = full(namespace, name);
         self.may_write::<K>(&full)?;
         // Only the very object that was looked at: one of the same name may have come in between.
         let params = DeleteParams::background().preconditions(Preconditions {
-            uid: existing.uid(),
+            uid: existing.uid.clone(),
             resource_version: None,
         });
-        match self.api::<K>(&namespace).delete(&name, &params).await {
+        match self.api::<K>(namespace).delete(name, &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(refused::<K>("delete", &full)(error)),
+        }
+    }
+
+    /// Deletes what `owner` has in other namespaces, except the objects of these namespaces and names. `known` is
+    /// what a watch keeps at hand.
+    pub async fn prune_elsewhere<K: Object>(
+        &self,
+        owner: &impl Object,
+        role: Role,
+        known: &[Arc<PartialObjectMeta<K>>],
+        keep: &[(String, String)],
+    ) -> Result<(), Error> {
+        let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
+        for object in known {
+            let meta = object.meta();
+            let owned = identity::owner_elsewhere(meta) == Some((&namespace, &name));
+            let place = (object.namespace().unwrap_or_default(), object.name_any());
+            if owned && identity::has_role(meta, role) && !keep.contains(&place) {
+                self.delete_exactly::<K>(meta).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes everything of a kind that `owner` has in other namespaces, wherever that is. It is asked for from the
+    /// API server: a watch may lag behind what was just written.
+    pub async fn clear_elsewhere<K: Object>(&self, owner: &impl Object, role: Role) -> Result<(), Error> {
+        let selector = identity::select_elsewhere(owner, role);
+        let list = Api::<K>::all(self.client.clone())
+            .list_metadata(&ListParams::default().labels(&selector))
+            .await
+            .map_err(refused::<K>("list", &selector))?;
+        for object in list.items {
+            self.delete_exactly::<K>(object.meta()).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds a resource until what it has in other namespaces is gone, or lets it go.
+    pub async fn hold<K: Object>(&self, object: &K, held: bool) -> Result<(), Error> {
+        if object.finalizers().iter().any(|name| name == FINALIZER) == held {
+            return Ok(());
+        }
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let full = full(&namespace, &name);
+        self.may_write::<K>(&full)?;
+        let finalizers: &[&str] = if held { &[FINALIZER] } else { &[] };
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "metadata": {"name": name, "uid": object.uid(), "finalizers": finalizers},
+        });
+        match self
+            .api::<K>(&namespace)
+            .patch(&name, &self.params(), &Patch::Apply(&body))
+            .await
+        {
+            Ok(_) => Ok(()),
+            // It went in between, which is what was wanted.
+            Err(kube::Error::Api(status)) if !held && matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(refused::<K>("write the finalizer of", &full)(error)),
         }
     }
 

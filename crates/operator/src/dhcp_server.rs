@@ -1,16 +1,16 @@
 //! DHCPServer → what runs it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oooi_api::DhcpServer;
 use oooi_api::dhcp_server::LeaseStorage;
-use oooi_api::report::ServerReport;
 use oooi_plan::Mistake;
 use serde_json::{Value, json};
 
 use crate::condition::Finding;
 use crate::context::Images;
 use crate::identity::Role;
-use crate::server::{Addresses, Applied, LeaseClaim, Probe, Server, Wants, attachment};
+use crate::server::{
+    Addresses, Applied, Grant, LeaseClaim, Probe, Server, Wants, attachment, machine_namespace, machines,
+};
 
 /// Enough for the leases of a /16.
 const LEASES_SIZE: &str = "25Mi";
@@ -19,8 +19,7 @@ impl Server for DhcpServer {
     const ROLE: Role = Role::Dhcp;
     const MANAGER: &'static str = "oooi-dhcp-server";
 
-    fn wants(&self, images: &Images) -> Result<Wants, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
+    fn wants(&self, images: &Images, mistakes: &mut Vec<Mistake>) -> Wants {
         let (spec, network) = (&self.spec, &self.spec.network_config);
         let addresses = Addresses {
             first: &network.server_ip,
@@ -37,45 +36,30 @@ impl Server for DhcpServer {
             });
         }
         let volume = spec.storage.clone().unwrap_or_default();
-        let wants = Wants {
-            attachment: attachment(network.network_attachment_name.as_deref(), &mut mistakes),
+        Wants {
+            attachment: attachment(network.network_attachment_name.as_deref(), mistakes),
             attachment_namespace: network.network_attachment_namespace.clone(),
-            addresses: addresses.read(&mut mistakes),
+            addresses: addresses.read(mistakes),
             published: Vec::new(),
             image: images.choose(spec.image.as_deref()),
             resources: spec.resources.clone(),
             arguments: vec![
                 format!("--interface={}", crate::server::INTERFACE),
                 "--state-dir=/var/lib/oooi".to_owned(),
+                format!("--machine-namespace={}", machine_namespace(&self.metadata)),
             ],
             ports: Vec::new(),
-            readiness: Probe {
-                path: "/readyz",
-                port: 9090,
-            },
+            readiness: Probe::READYZ,
             claim: Some(LeaseClaim {
                 size: volume.size.unwrap_or_else(|| LEASES_SIZE.into()),
                 class: volume.storage_class_name,
             }),
             raw_sockets: true,
-        };
-        if mistakes.is_empty() {
-            Ok(wants)
-        } else {
-            Err(mistakes)
         }
     }
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn reports(&self) -> &[ServerReport] {
-        self.status.as_ref().map_or(&[], |status| &status.servers)
-    }
-
-    fn status(&self) -> Value {
-        json!(self.status.clone().unwrap_or_default())
+    fn grants(&self) -> Vec<Grant> {
+        machines(self)
     }
 
     fn further(&self, _: &Applied) -> (Value, Vec<Finding>) {

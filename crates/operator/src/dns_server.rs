@@ -1,18 +1,19 @@
 //! DNSServer → what runs it.
 
 use k8s_openapi::api::core::v1::ServicePort;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use oooi_api::DnsServer;
-use oooi_api::report::ServerReport;
 use oooi_plan::Mistake;
 use serde_json::{Value, json};
 
 use crate::condition::Finding;
 use crate::context::Images;
 use crate::identity::Role;
-use crate::server::{Addresses, Applied, POD_IP, Probe, Server, Wants, attachment, config_map_name};
+use crate::server::{
+    Addresses, Applied, Grant, POD_IP, Probe, Server, Wants, attachment, config_map_name, machine_namespace,
+    machines,
+};
 
 const HEALTH_PORT: i32 = 8080;
 const READY_PORT: i32 = 8181;
@@ -21,8 +22,7 @@ impl Server for DnsServer {
     const ROLE: Role = Role::Dns;
     const MANAGER: &'static str = "oooi-dns-server";
 
-    fn wants(&self, images: &Images) -> Result<Wants, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
+    fn wants(&self, images: &Images, mistakes: &mut Vec<Mistake>) -> Wants {
         let (spec, network) = (&self.spec, &self.spec.network_config);
         let addresses = Addresses {
             first: &network.server_ip,
@@ -37,15 +37,16 @@ impl Server for DnsServer {
             target_port: Some(IntOrString::Int(network.dns_port)),
             ..ServicePort::default()
         };
-        let wants = Wants {
-            attachment: attachment(network.network_attachment_name.as_deref(), &mut mistakes),
+        Wants {
+            attachment: attachment(network.network_attachment_name.as_deref(), mistakes),
             attachment_namespace: network.network_attachment_namespace.clone(),
-            addresses: addresses.read(&mut mistakes),
+            addresses: addresses.read(mistakes),
             published: Vec::new(),
             image: images.choose(spec.image.as_deref()),
             resources: spec.resources.clone(),
             arguments: vec![
                 format!("--listen={POD_IP}"),
+                format!("--machine-namespace={}", machine_namespace(&self.metadata)),
                 format!("--health-bind-address={POD_IP}:{HEALTH_PORT}"),
                 format!("--ready-bind-address={POD_IP}:{READY_PORT}"),
             ],
@@ -56,24 +57,11 @@ impl Server for DnsServer {
             },
             claim: None,
             raw_sockets: false,
-        };
-        if mistakes.is_empty() {
-            Ok(wants)
-        } else {
-            Err(mistakes)
         }
     }
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn reports(&self) -> &[ServerReport] {
-        self.status.as_ref().map_or(&[], |status| &status.servers)
-    }
-
-    fn status(&self) -> Value {
-        json!(self.status.clone().unwrap_or_default())
+    fn grants(&self) -> Vec<Grant> {
+        machines(self)
     }
 
     fn further(&self, applied: &Applied) -> (Value, Vec<Finding>) {

@@ -12,8 +12,22 @@ pub const PREFIX: &str = "hostedcluster.densityops.com";
 /// With the value `true` on an object of ours, nothing is written for it.
 pub const PAUSED: &str = "hostedcluster.densityops.com/paused";
 
+/// On a DHCPServer or DNSServer: the namespace of the virtual machines that it serves.
+pub const MACHINE_NAMESPACE: &str = "hostedcluster.densityops.com/machine-namespace";
+
+/// On a ProxyServer: `None` if somebody else admits it to the pods that it forwards to.
+pub const NETWORK_POLICY: &str = "hostedcluster.densityops.com/network-policy";
+
+/// Keeps a resource until what was made for it in other namespaces is removed.
+pub const FINALIZER: &str = "hostedcluster.densityops.com/elsewhere";
+
+/// The labels of an object in another namespace than its owner: no owner reference can lead there.
+const OWNER_NAMESPACE: &str = "hostedcluster.densityops.com/owner-namespace";
+const OWNER_NAME: &str = "hostedcluster.densityops.com/owner-name";
+
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const INSTANCE: &str = "app.kubernetes.io/instance";
+const COMPONENT: &str = "app.kubernetes.io/component";
 const NAME: &str = "oooi";
 
 /// The selector of everything that the operator made.
@@ -63,7 +77,7 @@ pub fn labels(instance: &str, role: Option<Role>) -> BTreeMap<String, String> {
         (MANAGED_BY.to_owned(), NAME.to_owned()),
     ]);
     if let Some(role) = role {
-        labels.insert("app.kubernetes.io/component".to_owned(), role.word().to_owned());
+        labels.insert(COMPONENT.to_owned(), role.word().to_owned());
     }
     labels
 }
@@ -87,15 +101,58 @@ where
     }
 }
 
+/// The metadata of a new object of ours in another namespace than its owner.
+pub fn metadata_elsewhere<K>(owner: &K, namespace: &str, name: String, role: Role) -> ObjectMeta
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut labels = labels(&owner.name_any(), Some(role));
+    labels.insert(OWNER_NAMESPACE.to_owned(), owner.namespace().unwrap_or_default());
+    labels.insert(OWNER_NAME.to_owned(), owner.name_any());
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The namespace and name of the owner of an object in another namespace.
+pub fn owner_elsewhere(metadata: &ObjectMeta) -> Option<(&str, &str)> {
+    let labels = metadata.labels.as_ref()?;
+    Some((labels.get(OWNER_NAMESPACE)?, labels.get(OWNER_NAME)?))
+}
+
+/// The selector of all objects that an owner has in other namespaces.
+pub fn select_elsewhere<K>(owner: &K, role: Role) -> String
+where
+    K: Resource<DynamicType = ()>,
+{
+    let (namespace, name, role) = (
+        owner.namespace().unwrap_or_default(),
+        owner.name_any(),
+        role.word(),
+    );
+    format!("{OURS},{COMPONENT}={role},{OWNER_NAMESPACE}={namespace},{OWNER_NAME}={name}")
+}
+
 /// Whether an existing object may be written by whoever has this uid: it has our labels, and no other controller.
 pub fn is_ours(existing: &ObjectMeta, owner: Option<&str>) -> bool {
-    let labelled = existing
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(MANAGED_BY))
-        .is_some_and(|manager| manager == NAME);
+    let labelled = is_labelled(existing);
     let controller = controller(existing).map(|reference| reference.uid.as_str());
     labelled && (controller.is_none() || controller == owner)
+}
+
+/// Whether an object has our label.
+pub fn is_labelled(metadata: &ObjectMeta) -> bool {
+    let manager = metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
+    manager.is_some_and(|manager| manager == NAME)
+}
+
+/// Whether an object is of a server of this role.
+pub fn has_role(metadata: &ObjectMeta, role: Role) -> bool {
+    let component = metadata.labels.as_ref().and_then(|labels| labels.get(COMPONENT));
+    component.is_some_and(|component| component == role.word())
 }
 
 /// The controller of an object.

@@ -9,9 +9,6 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, future};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config as ControllerConfig};
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -27,7 +24,7 @@ use crate::hosted_cluster;
 use crate::identity::{self, OURS};
 use crate::infra::{self, Stores, definition_of};
 use crate::presence::Presence;
-use crate::server::{self, Server};
+use crate::server;
 
 /// How long the first look at networks may take. Where Multus is not installed there is nothing to look at.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -80,9 +77,9 @@ pub async fn run(options: &Options) {
         follow,
         hosted_cluster::run(options, &presence),
         infras(options),
-        servers::<DhcpServer>(options),
-        servers::<DnsServer>(options),
-        servers::<ProxyServer>(options),
+        server::watch::run::<DhcpServer>(options),
+        server::watch::run::<DnsServer>(options),
+        server::watch::run::<ProxyServer>(options),
     );
 }
 
@@ -176,39 +173,8 @@ fn neighbours(stores: &Stores, changed: &Infra) -> Vec<ObjectRef<Infra>> {
         .collect()
 }
 
-/// The controller of one kind of server.
-async fn servers<S: Server>(options: &Options) {
-    let selector = format!("{OURS},app.kubernetes.io/component={}", S::ROLE.word());
-    Controller::new(options.api::<S>(), watcher::Config::default())
-        .owns_stream(touched::<Deployment>(options, &selector))
-        .owns_stream(touched::<Service>(options, &selector))
-        .owns_stream(touched::<ConfigMap>(options, &selector))
-        .owns_stream(touched::<ServiceAccount>(options, &selector))
-        .owns_stream(touched::<RoleBinding>(options, &selector))
-        .owns_stream(touched::<PersistentVolumeClaim>(options, &selector))
-        .watches_stream(touched::<Pod>(options, &selector), |pod| {
-            let instance = identity::instance(pod.meta())?;
-            Some(ObjectRef::new(instance).within(&pod.namespace()?))
-        })
-        .run(reconcile_server::<S>, server_failed, options.context(S::MANAGER))
-        .for_each(|_| future::ready(()))
-        .await;
-}
-
-async fn reconcile_server<S: Server>(server: Arc<S>, ctx: Arc<Context>) -> Result<Action, server::Error> {
-    let key = key(&*server);
-    let action = server::reconcile(server, ctx.clone()).await?;
-    ctx.pauses.succeeded(&key);
-    Ok(action)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
-fn server_failed<S: Server>(server: Arc<S>, error: &server::Error, ctx: Arc<Context>) -> Action {
-    failed(&*server, error, &ctx)
-}
-
 /// Changes of objects by their metadata, deletions included.
-fn touched<K>(
+pub(crate) fn touched<K>(
     options: &Options,
     selector: &str,
 ) -> impl Stream<Item = Result<PartialObjectMeta<K>, watcher::Error>> + Send + 'static

@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ServicePort;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use oooi_api::ProxyServer;
-use oooi_api::proxy_server::{Protocol, ProxyEngine};
+use oooi_api::proxy_server::{Protocol, ProxyBackend, ProxyEngine};
 use oooi_api::report::ServerReport;
 use oooi_plan::Mistake;
 use serde_json::{Value, json};
 
-use crate::condition::Finding;
+use crate::condition::{Finding, PENDING};
 use crate::context::Images;
 use crate::identity::Role;
-use crate::server::{Addresses, Applied, POD_IP, Probe, Server, Wants, attachment, config_map_name};
+use crate::server::{
+    Addresses, Applied, Grant, POD_IP, Probe, Reading, Server, Target, Wants, attachment, config_map_name,
+};
 
 impl Server for ProxyServer {
     const ROLE: Role = Role::Proxy;
     const MANAGER: &'static str = "oooi-proxy-server";
 
-    fn wants(&self, images: &Images) -> Result<Wants, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
+    fn wants(&self, images: &Images, mistakes: &mut Vec<Mistake>) -> Wants {
         let (spec, network) = (&self.spec, &self.spec.network_config);
         let addresses = Addresses {
             first: &network.server_ip,
@@ -46,39 +46,42 @@ impl Server for ProxyServer {
                 }),
             }
         }
-        let wants = Wants {
-            attachment: attachment(network.attachment(), &mut mistakes),
+        Wants {
+            attachment: attachment(network.attachment(), mistakes),
             attachment_namespace: network.attachment_namespace().map(str::to_owned),
-            addresses: addresses.read(&mut mistakes),
+            addresses: addresses.read(mistakes),
             published,
             image: images.choose(spec.manager_image.as_deref()),
             resources: spec.resources.clone(),
             arguments: vec!["--engine=native".to_owned(), format!("--listen={POD_IP}")],
             ports: ports(self),
-            readiness: Probe {
-                path: "/readyz",
-                port: 9090,
-            },
+            readiness: Probe::READYZ,
             claim: None,
             raw_sockets: false,
-        };
-        if mistakes.is_empty() {
-            Ok(wants)
-        } else {
-            Err(mistakes)
         }
     }
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    fn grants(&self) -> Vec<Grant> {
+        let namespaces: BTreeSet<&str> = self
+            .spec
+            .backends
+            .iter()
+            .map(|backend| backend.target_namespace.as_str())
+            .collect();
+        let grant = |namespace: &str| Grant {
+            namespace: namespace.to_owned(),
+            reading: Reading::Backends,
+        };
+        namespaces.into_iter().map(grant).collect()
     }
 
-    fn reports(&self) -> &[ServerReport] {
-        self.status.as_ref().map_or(&[], |status| &status.servers)
-    }
-
-    fn status(&self) -> Value {
-        json!(self.status.clone().unwrap_or_default())
+    fn targets(&self) -> Vec<Target> {
+        let target = |backend: &ProxyBackend| Target {
+            namespace: backend.target_namespace.clone(),
+            service: backend.target_service.clone(),
+            port: backend.target_port.clone(),
+        };
+        self.spec.backends.iter().map(target).collect()
     }
 
     fn further(&self, applied: &Applied) -> (Value, Vec<Finding>) {
@@ -91,8 +94,51 @@ impl Server for ProxyServer {
         if let Some(address) = &applied.service_address {
             fields["serviceIP"] = json!(address);
         }
-        (fields, Vec::new())
+        (
+            fields,
+            vec![endpoints_ready(self, applied), engine_accepted(self)],
+        )
     }
+}
+
+/// Whether there is something behind every backend. The gateways know: they follow the endpoints.
+fn endpoints_ready(server: &ProxyServer, applied: &Applied) -> Finding {
+    const KIND: &str = "EndpointsReady";
+    let missing: Vec<&str> = applied.missing.iter().map(String::as_str).collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "namespace {} does not exist: create the control plane, or correct targetNamespace of the backends",
+            missing.join(", ")
+        );
+        return Finding::fails(KIND, "NamespaceMissing", message);
+    }
+    match lacking(server, "backendsWithoutEndpoints") {
+        Some(message) => Finding::fails(KIND, "NoEndpoints", message),
+        None if server.reports().is_empty() => {
+            Finding::fails(KIND, PENDING, "no gateway has said anything yet")
+        }
+        None => Finding::holds(KIND, "EndpointsFound", "every backend has endpoints"),
+    }
+}
+
+/// Whether the data plane took what it was given.
+fn engine_accepted(server: &ProxyServer) -> Finding {
+    const KIND: &str = "EngineAccepted";
+    match lacking(server, "engineRefusals") {
+        Some(message) => Finding::fails(KIND, "EngineRefused", message),
+        None if server.reports().is_empty() => {
+            Finding::fails(KIND, PENDING, "no gateway has said anything yet")
+        }
+        None => Finding::holds(KIND, "ConfigApplied", "the data plane took the configuration"),
+    }
+}
+
+/// What a gateway says that counts something which there should be none of.
+fn lacking(server: &ProxyServer, count: &str) -> Option<String> {
+    let counts = |report: &&ServerReport| report.counts.get(count).is_some_and(|count| *count > 0);
+    let report = server.reports().iter().find(counts)?;
+    let said = report.message.as_deref().unwrap_or("look at its log");
+    Some(format!("pod {}: {said}", report.pod))
 }
 
 /// What the Service offers: every port that a backend is published on, once a protocol.

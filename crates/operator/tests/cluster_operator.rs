@@ -15,23 +15,6 @@ use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use serde_json::{Value, json};
 use world::{World, said, says};
 
-fn infra(name: &str) -> Value {
-    json!({
-        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra", "metadata": {"name": name},
-        "spec": {
-            "networkConfig": {
-                "cidr": "10.20.0.0/20", "gateway": "10.20.0.1", "networkAttachmentDefinition": "vlan",
-                "dnsServers": ["10.0.0.53"],
-            },
-            "infraComponents": {
-                "dhcp": {},
-                "dns": {"baseDomain": "example.com", "clusterName": name},
-                "proxy": {"engine": "Native", "controlPlaneNamespace": "clusters-x"},
-            },
-        },
-    })
-}
-
 fn conditions(infra: &Infra) -> &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition] {
     infra.status.as_ref().map_or(&[], |status| &status.conditions)
 }
@@ -53,7 +36,7 @@ fn networks(deployment: &Deployment) -> Value {
 async fn an_infra_becomes_servers_and_is_ready_when_they_serve() {
     let world = World::start("whole").await;
     world.network("vlan").await;
-    world.apply(infra("x")).await;
+    world.apply(world.infra("x")).await;
 
     let dhcp: Deployment = world.wait("x-dhcp", "the DHCP Deployment", |_| true).await;
     assert_eq!(
@@ -120,7 +103,7 @@ async fn an_infra_becomes_servers_and_is_ready_when_they_serve() {
 async fn a_pod_at_the_wrong_address_and_a_refused_configuration_are_said() {
     let world = World::start("honest").await;
     world.network("vlan").await;
-    world.apply(infra("x")).await;
+    world.apply(world.infra("x")).await;
     let pod = world.run_pod("x-dns", "10.20.0.99").await;
     let state = |server: &DnsServer, kind: &str| {
         let conditions = server.status.as_ref().map(|status| status.conditions.clone());
@@ -140,7 +123,7 @@ async fn a_pod_at_the_wrong_address_and_a_refused_configuration_are_said() {
 async fn drift_is_put_back_and_a_component_that_is_disabled_goes() {
     let world = World::start("drift").await;
     world.network("vlan").await;
-    world.apply(infra("x")).await;
+    world.apply(world.infra("x")).await;
     let first: Deployment = world.wait("x-dns", "the Deployment", |_| true).await;
     let deployments = world.api::<Deployment>();
     deployments
@@ -161,7 +144,7 @@ async fn drift_is_put_back_and_a_component_that_is_disabled_goes() {
     let mended = |deployment: &Deployment| image(deployment) == "example.com/oooi:test";
     world.wait("x-dns", "the image again", mended).await;
 
-    let mut fewer = infra("x");
+    let mut fewer = world.infra("x");
     fewer["spec"]["infraComponents"]["dns"]["enabled"] = json!(false);
     world.apply(fewer).await;
     world.wait_gone::<DnsServer>("x-dns").await;
@@ -188,7 +171,7 @@ async fn an_object_of_somebody_else_is_never_taken_over() {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x-dns-dns-config"}, "data": {"mine": "1"},
     });
     world.apply(foreign).await;
-    world.apply(infra("x")).await;
+    world.apply(world.infra("x")).await;
     let refused = |infra: &Infra| says(conditions(infra), "DNSReady", "False", "ApplyFailed");
     let infra: Infra = world.wait("x", "to say what is in the way", refused).await;
     let (_, _, message) = said(conditions(&infra), "DNSReady").unwrap();
@@ -210,7 +193,7 @@ async fn an_object_of_somebody_else_is_never_taken_over() {
 #[tokio::test]
 async fn a_missing_network_is_one_condition_and_one_event_and_mends_itself() {
     let world = World::start("network").await;
-    world.apply(infra("x")).await;
+    world.apply(world.infra("x")).await;
     let missing = |infra: &Infra| {
         says(
             conditions(infra),
@@ -242,7 +225,7 @@ async fn of_two_infras_on_one_vlan_the_later_one_is_refused_with_the_name_of_the
     let world = World::start("overlap").await;
     world.network("vlan").await;
     let with_dns_at = |name: &str, address: &str| {
-        let mut infra = infra(name);
+        let mut infra = world.infra(name);
         infra["spec"]["infraComponents"] = json!({
             "dns": {"serverIP": address, "baseDomain": "example.com", "clusterName": name},
         });
@@ -269,7 +252,7 @@ async fn of_two_infras_on_one_vlan_the_later_one_is_refused_with_the_name_of_the
 async fn a_paused_infra_and_a_manager_that_lost_leadership_write_nothing() {
     let world = World::start("paused").await;
     world.network("vlan").await;
-    let mut paused = infra("x");
+    let mut paused = world.infra("x");
     paused["metadata"]["annotations"] = json!({"hostedcluster.densityops.com/paused": "true"});
     world.apply(paused.clone()).await;
     let said_so = |infra: &Infra| says(conditions(infra), "Ready", "Unknown", "Paused");
@@ -287,7 +270,7 @@ async fn a_paused_infra_and_a_manager_that_lost_leadership_write_nothing() {
         .unwrap();
     world.wait_gone::<Deployment>("x-dns").await;
     // A second manager, which leads, would have put it back long before this one has looked at a new resource.
-    world.apply(infra("y")).await;
+    world.apply(world.infra("y")).await;
     let started = tokio::time::Instant::now();
     oooi_testkit::until("two seconds without a write", world::LIMIT, async || {
         let written = world

@@ -59,20 +59,27 @@ pub fn state(snapshot: &Snapshot, addresses: Vec<String>, troubles: &[String]) -
         .filter(|cluster| cluster.endpoints.is_empty())
         .count();
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let accepted = snapshot.mistakes.is_empty() && troubles.is_empty();
+    let lacks = snapshot
+        .problems
+        .iter()
+        .map(|problem| format!("backend {}: {}", problem.backend, problem.message));
     let said: Vec<String> = snapshot
         .mistakes
         .iter()
         .map(ToString::to_string)
         .chain(troubles.iter().cloned())
+        .chain(lacks)
         .collect();
     ServerReport {
-        accepted: said.is_empty(),
+        accepted,
         message: (!said.is_empty()).then(|| said.join("; ")),
         addresses,
         counts: BTreeMap::from([
             ("backends".to_owned(), count(snapshot.clusters.len())),
             ("endpoints".to_owned(), count(endpoints)),
             ("backendsWithoutEndpoints".to_owned(), count(without)),
+            ("engineRefusals".to_owned(), count(troubles.len())),
         ]),
         ..ServerReport::default()
     }
@@ -107,6 +114,8 @@ mod tests {
             reasons,
             ["InvalidBackend", "TargetServiceMissing", "EndpointsReady"]
         );
+        let lacks = state(&lacking, Vec::new(), &[]).message.unwrap();
+        assert!(lacks.contains("backend kube-apiserver: "), "{lacks}");
         let state = state(&served, vec!["192.0.2.4".into()], &[]);
         assert!(!state.accepted && state.message.unwrap().contains("spec.backends[1].hostname"));
         assert_eq!(state.counts["endpoints"], 1);

@@ -79,7 +79,8 @@ pub async fn reconcile(infra: Arc<Infra>, stores: &Stores, ctx: &Context) -> Res
         }
     };
     let (addresses, warnings) = (components.addresses(), components.warnings.clone());
-    let current = match carry_out(ctx, &infra, attached, build(&infra, components)).await {
+    let machines = oooi_plan::infra::control_plane_namespace(&infra, &known);
+    let current = match carry_out(ctx, &infra, attached, build(&infra, components, &machines)).await {
         Ok(current) => current,
         Err(error) => {
             report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;

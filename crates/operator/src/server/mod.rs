@@ -3,127 +3,141 @@
 //! ```text
 //! DHCPServer, DNSServer, ProxyServer ──wants──► Wants ──build──► objects ──apply──► pods ──status──► conditions
 //! ```
-//! A kind says what it [`Wants`]; everything behind that is the same for all of them.
+//! A kind says what it [`Wants`]; everything behind that is the same for all of them. What a server needs in other
+//! namespaces ([`Grant`], [`Target`]) cannot have an owner reference: a finalizer holds the resource until it is gone.
 
+mod admit;
 mod build;
+mod carry_out;
+mod grant;
 mod observe;
 mod status;
+mod told;
 mod wants;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::PartialObjectMeta;
+use kube::core::object::HasStatus;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::Store;
 use oooi_api::report::ServerReport;
 use oooi_plan::Mistake;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::apply::{self, Object};
 use crate::condition::{self, Finding};
 use crate::context::{Context, Images};
 use crate::identity::{self, Role};
 pub(crate) use build::{INTERFACE, POD_IP, config_map_name};
-use build::{Objects, build};
+use carry_out::carry_out;
+pub use grant::{Grant, Reading, Target};
+pub(crate) use grant::{machine_namespace, machines};
 use observe::observe;
 pub use status::Applied;
+pub use told::Told;
 pub(crate) use wants::attachment;
 pub use wants::{Addresses, LeaseClaim, Probe, Wants};
 
 /// A resource that one kind of server runs from.
-pub trait Server: Object + Send + Sync + 'static {
+pub trait Server: Object + HasStatus<Status: Told> + Send + Sync + 'static {
     /// What it is for.
     const ROLE: Role;
     /// The name under which its controller writes.
     const MANAGER: &'static str;
 
-    /// What it needs to run, or all that is wrong with it.
-    fn wants(&self, images: &Images) -> Result<Wants, Vec<Mistake>>;
-    /// What is said of it so far.
-    fn conditions(&self) -> &[Condition];
-    /// What its servers say of themselves.
-    fn reports(&self) -> &[ServerReport];
-    /// Its whole status as it was read.
-    fn status(&self) -> Value;
+    /// What it needs to run. What is wrong with it is added to `mistakes`.
+    fn wants(&self, images: &Images, mistakes: &mut Vec<Mistake>) -> Wants;
+    /// What its pods read besides their own resource, and where.
+    fn grants(&self) -> Vec<Grant>;
+    /// Services whose pods it must be able to reach.
+    fn targets(&self) -> Vec<Target> {
+        Vec::new()
+    }
     /// Fields of its status besides conditions, and conditions that only this kind has.
     fn further(&self, applied: &Applied) -> (Value, Vec<Finding>);
+
+    /// What is said of it so far.
+    fn conditions(&self) -> &[Condition] {
+        HasStatus::status(self).map_or(&[], Told::conditions)
+    }
+    /// What its servers say of themselves.
+    fn reports(&self) -> &[ServerReport] {
+        HasStatus::status(self).map_or(&[], Told::reports)
+    }
+    /// Its whole status as it was read.
+    fn status_as_read(&self) -> Value {
+        HasStatus::status(self).map_or_else(|| json!({}), |status| json!(status))
+    }
+}
+
+/// What the controller of a server has at hand.
+pub(crate) struct ServerContext {
+    pub(crate) common: Arc<Context>,
+    /// RoleBindings that servers of this kind have in other namespaces.
+    pub(crate) bindings: Store<PartialObjectMeta<RoleBinding>>,
+    /// NetworkPolicies of all namespaces.
+    pub(crate) policies: Store<PartialObjectMeta<NetworkPolicy>>,
 }
 
 /// Why a server was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its pods cannot be read.
-    #[error("cannot read the pods of the server: {0}")]
-    Observe(#[source] kube::Error),
+    /// Something that it depends on cannot be read.
+    #[error("cannot read {what}: {source}")]
+    Observe {
+        /// What was to be read.
+        what: &'static str,
+        /// What the API server said.
+        source: kube::Error,
+    },
     /// Something cannot be written.
     #[error(transparent)]
     Apply(#[from] apply::Error),
 }
 
 /// Keeps one server running: validate → build → apply → observe → report.
-pub async fn reconcile<S: Server>(server: Arc<S>, ctx: Arc<Context>) -> Result<Action, Error> {
+pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) -> Result<Action, Error> {
+    let common = &ctx.common;
     if server.meta().deletion_timestamp.is_some() {
-        return Ok(Action::await_change()); // its objects go with it
+        let_go(common, &*server).await?;
+        return Ok(Action::await_change()); // its objects beside it go with it
     }
     if identity::is_paused(server.meta()) {
-        report(&ctx, &*server, status::paused(), Value::Null).await?;
+        report(common, &*server, status::paused(), Value::Null).await?;
         return Ok(Action::await_change());
     }
-    let wants = match wants::check_name(server.meta()).and_then(|()| server.wants(&ctx.images)) {
-        Ok(wants) => wants,
-        Err(mistakes) => {
-            report(&ctx, &*server, status::rejected(&mistakes), Value::Null).await?;
-            return Ok(Action::await_change()); // retrying cannot cure a bad specification
-        }
-    };
-    let deployments = match carry_out(&ctx, &*server, &wants).await {
-        Ok(deployments) => deployments,
+    let mut mistakes = wants::check_name(server.meta());
+    let wants = server.wants(&common.images, &mut mistakes);
+    if !mistakes.is_empty() {
+        report(common, &*server, status::rejected(&mistakes), Value::Null).await?;
+        return Ok(Action::await_change()); // retrying cannot cure a bad specification
+    }
+    let carried = match carry_out(ctx, &*server, &wants).await {
+        Ok(carried) => carried,
         Err(error) => {
-            report(&ctx, &*server, status::failed(&error), Value::Null).await?;
-            return Err(error.into());
+            report(common, &*server, status::failed(&error), Value::Null).await?;
+            return Err(error);
         }
     };
-    let applied = observe(&ctx.client, &*server, &wants, deployments)
-        .await
-        .map_err(Error::Observe)?;
+    let applied = observe(&common.client, &*server, &wants, carried).await?;
     let (fields, further) = server.further(&applied);
     let findings = status::findings(&*server, &applied, further);
-    report(&ctx, &*server, findings, fields).await?;
+    report(common, &*server, findings, fields).await?;
     Ok(Action::await_change())
 }
 
-/// Applies every object, what pods need before the pods, and removes Deployments of replicas that are no more.
-async fn carry_out<S: Server>(
-    ctx: &Context,
-    server: &S,
-    wants: &Wants,
-) -> Result<Vec<Deployment>, apply::Error> {
-    let Objects {
-        service_account,
-        role_binding,
-        config_map,
-        claim,
-        deployments,
-        service,
-    } = build(server, wants);
+/// Removes what a server has in other namespaces and lets it go. Nothing is asked of its specification, which may be
+/// wrong, nor of those namespaces, which may be gone.
+async fn let_go<S: Server>(ctx: &Context, server: &S) -> Result<(), apply::Error> {
     let writer = &ctx.writer;
-    writer.apply(&service_account).await?;
-    writer.apply(&role_binding).await?;
-    writer.apply(&config_map).await?;
-    if let Some(claim) = &claim {
-        writer.apply(claim).await?;
-    }
-    writer.apply(&service).await?;
-    let mut applied = Vec::new();
-    for deployment in &deployments {
-        applied.push(writer.apply(deployment).await?);
-    }
-    let keep: Vec<String> = deployments
-        .iter()
-        .filter_map(|d| d.metadata.name.clone())
-        .collect();
-    writer.prune::<Deployment>(server, &keep).await?;
-    Ok(applied)
+    writer.clear_elsewhere::<NetworkPolicy>(server, S::ROLE).await?;
+    writer.clear_elsewhere::<RoleBinding>(server, S::ROLE).await?;
+    writer.hold(server, false).await
 }
 
 async fn report<S: Server>(
@@ -133,7 +147,9 @@ async fn report<S: Server>(
     fields: Value,
 ) -> Result<(), apply::Error> {
     let status = status::status(server, &findings, fields, ctx.now());
-    ctx.writer.status(server, &server.status(), &status).await?;
+    ctx.writer
+        .status(server, &server.status_as_read(), &status)
+        .await?;
     if let Some(finding) = condition::news(server.conditions(), &findings) {
         ctx.writer.event(server, finding).await;
     }

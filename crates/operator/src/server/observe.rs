@@ -1,12 +1,12 @@
 //! What runs of a server. Reads only.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
+use super::carry_out::Carried;
 use super::status::{Applied, Replica};
-use super::{Server, Wants};
+use super::{Error, Server, Wants};
 use crate::identity::OURS;
 
 /// Looks at the pods of a server and at its Service.
@@ -14,18 +14,22 @@ pub(super) async fn observe<S: Server>(
     client: &Client,
     server: &S,
     wants: &Wants,
-    deployments: Vec<Deployment>,
-) -> Result<Applied, kube::Error> {
+    carried: Carried,
+) -> Result<Applied, Error> {
+    let failed = |what| move |source| Error::Observe { what, source };
     let (namespace, name) = (server.namespace().unwrap_or_default(), server.name_any());
     let selector = format!("{OURS},app.kubernetes.io/instance={name}");
     let pods = Api::<Pod>::namespaced(client.clone(), &namespace)
         .list(&ListParams::default().labels(&selector))
-        .await?
+        .await
+        .map_err(failed("the pods of the server"))?
         .items;
     let service = Api::<Service>::namespaced(client.clone(), &namespace)
         .get_opt(&name)
-        .await?;
-    let replicas = deployments
+        .await
+        .map_err(failed("the Service of the server"))?;
+    let replicas = carried
+        .deployments
         .into_iter()
         .zip(&wants.addresses)
         .enumerate()
@@ -42,5 +46,6 @@ pub(super) async fn observe<S: Server>(
     Ok(Applied {
         replicas,
         service_address: service.and_then(|service| service.spec?.cluster_ip),
+        missing: carried.missing,
     })
 }

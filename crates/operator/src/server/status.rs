@@ -3,6 +3,7 @@
 //! Ready means: the pods of every replica are ready, have the right address on the VLAN, and say that they serve the
 //! newest generation of this very resource.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
@@ -13,8 +14,7 @@ use oooi_plan::Mistake;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Server;
-use crate::apply;
+use super::{Error, Server};
 use crate::condition::{self, Finding, PENDING, READY, Truth};
 
 /// The condition about the specification, and about what servers make of it.
@@ -31,6 +31,8 @@ pub struct Applied {
     pub replicas: Vec<Replica>,
     /// The address of its Service.
     pub service_address: Option<String>,
+    /// Namespaces that it needs something in and that are not there.
+    pub missing: BTreeSet<String>,
 }
 
 /// One replica of a server.
@@ -205,7 +207,7 @@ pub(super) fn rejected(mistakes: &[Mistake]) -> Vec<Finding> {
 }
 
 /// What is found when something could not be written.
-pub(super) fn failed(error: &apply::Error) -> Vec<Finding> {
+pub(super) fn failed(error: &Error) -> Vec<Finding> {
     vec![Finding::fails(READY, "ApplyFailed", error.to_string())]
 }
 
@@ -232,7 +234,7 @@ pub(super) fn status<S: Server>(server: &S, findings: &[Finding], fields: Value,
     let mut status = match fields {
         Value::Object(fields) => Value::Object(fields),
         _ => {
-            let mut before = server.status();
+            let mut before = server.status_as_read();
             if let Some(before) = before.as_object_mut() {
                 before.remove("servers");
             }

@@ -46,6 +46,14 @@ pub struct Probe {
     pub port: i32,
 }
 
+impl Probe {
+    /// The page beside metrics, which every server has.
+    pub const READYZ: Probe = Probe {
+        path: "/readyz",
+        port: 9090,
+    };
+}
+
 /// The volume that keeps leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseClaim {
@@ -135,17 +143,17 @@ pub(crate) fn attachment(name: Option<&str>, mistakes: &mut Vec<Mistake>) -> Str
 }
 
 /// Refuses a name that Services and labels cannot have.
-pub(super) fn check_name(metadata: &ObjectMeta) -> Result<(), Vec<Mistake>> {
+pub(super) fn check_name(metadata: &ObjectMeta) -> Vec<Mistake> {
     let length = metadata.name.as_deref().unwrap_or_default().len();
     if length <= LONGEST_NAME {
-        return Ok(());
+        return Vec::new();
     }
-    Err(vec![Mistake {
+    vec![Mistake {
         path: "metadata.name".into(),
         message: format!(
             "the name has {length} characters, and its Service may have {LONGEST_NAME}: create it under a shorter one"
         ),
-    }])
+    }]
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! A namespace of a real cluster with a manager for it, which has the rights of the shipped roles and no others, and a stand-in for the nodes that it does not have.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "shared by several test programs, which use parts of it")]
+
+pub(crate) mod rights;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -10,11 +13,11 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use oooi_operator::context::Images;
 use oooi_operator::manager::{self, Options};
 use oooi_testkit::{Cluster, Namespace, until};
+use rights::Forbidden;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -26,14 +29,21 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: Namespace<'static>,
+    /// The namespace of a control plane.
+    pub(crate) plane: Namespace<'static>,
     pub(crate) client: Client,
     leading: watch::Sender<bool>,
     manager: JoinHandle<()>,
+    forbidden: Forbidden,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.manager.abort();
+        let forbidden = self.forbidden.calls();
+        if !std::thread::panicking() {
+            assert!(forbidden.is_empty(), "the manager lacks rights: {forbidden:#?}");
+        }
     }
 }
 
@@ -68,14 +78,16 @@ impl World {
             .await
             .unwrap();
         let namespace = cluster.namespace(name).await.unwrap();
+        let plane = cluster.namespace(&format!("{name}-plane")).await.unwrap();
         let client = cluster.client().await.unwrap();
         let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
         let base = base.to_str().unwrap();
         let arguments = ["apply", "--server-side", "--force-conflicts", "-k", base];
         cluster.kubectl(&arguments).await.unwrap();
         let (leading, receiver) = watch::channel(true);
+        let (manager, forbidden) = rights::client_of(cluster, "oooi-system", "oooi-manager").await;
         let options = Options {
-            client: manager_client(cluster).await,
+            client: manager,
             namespace: Some(namespace.name().to_owned()),
             images: Images {
                 oooi: "example.com/oooi:test".into(),
@@ -87,9 +99,11 @@ impl World {
         World {
             cluster,
             namespace,
+            plane,
             client,
             leading,
             manager,
+            forbidden,
         }
     }
 
@@ -103,6 +117,24 @@ impl World {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), self.namespace.name())
+    }
+
+    /// An Infra with all components, whose control plane is in `plane`.
+    pub(crate) fn infra(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra", "metadata": {"name": name},
+            "spec": {
+                "networkConfig": {
+                    "cidr": "10.20.0.0/20", "gateway": "10.20.0.1", "networkAttachmentDefinition": "vlan",
+                    "dnsServers": ["10.0.0.53"],
+                },
+                "infraComponents": {
+                    "dhcp": {},
+                    "dns": {"baseDomain": "example.com", "clusterName": name},
+                    "proxy": {"engine": "Native", "controlPlaneNamespace": self.plane.name()},
+                },
+            },
+        })
     }
 
     /// Applies a manifest as a person would.
@@ -197,16 +229,6 @@ impl World {
             .await
             .unwrap();
     }
-}
-
-/// A client with exactly the rights of the shipped manager.
-async fn manager_client(cluster: &Cluster) -> Client {
-    let document = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(document, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    config.auth_info.impersonate = Some("system:serviceaccount:oooi-system:oooi-manager".into());
-    Client::try_from(config).unwrap()
 }
 
 /// The condition of this type: its truth and its reason.

@@ -50,7 +50,7 @@ pub(super) fn backends(
     let Some(proxy) = &subject.parts.proxy else {
         return Vec::new();
     };
-    let namespace = control_plane::namespace(subject, proxy);
+    let namespace = control_plane::namespace(subject);
     let mut list = if !proxy.backends.is_empty() {
         check(&proxy.backends, notes);
         proxy.backends.clone()

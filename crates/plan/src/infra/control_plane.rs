@@ -58,10 +58,10 @@ pub(super) fn api_server(proxy: &ProxyComponent) -> &str {
 }
 
 /// The namespace of the control plane.
-pub(super) fn namespace(subject: &Subject<'_>, proxy: &ProxyComponent) -> String {
+pub(super) fn namespace(subject: &Subject<'_>) -> String {
+    let proxy = subject.parts.proxy.as_ref();
     if let Some(written) = proxy
-        .control_plane_namespace
-        .as_ref()
+        .and_then(|proxy| proxy.control_plane_namespace.as_ref())
         .filter(|written| !written.is_empty())
     {
         return written.clone();

@@ -56,6 +56,22 @@ impl Subject<'_> {
     }
 }
 
+/// The namespace of an Infra's control plane, which is also that of its virtual machines.
+pub fn control_plane_namespace(infra: &Infra, known: &Known) -> String {
+    let nothing = InfraComponents::default();
+    control_plane::namespace(&subject(infra, known, &nothing))
+}
+
+fn subject<'a>(infra: &'a Infra, known: &'a Known, nothing: &'a InfraComponents) -> Subject<'a> {
+    Subject {
+        infra,
+        parts: infra.spec.infra_components.as_ref().unwrap_or(nothing),
+        known,
+        name: infra.metadata.name.as_deref().unwrap_or_default(),
+        namespace: infra.metadata.namespace.as_deref().unwrap_or("default"),
+    }
+}
+
 /// What an Infra means: its components, or all that is wrong with it.
 ///
 /// Addresses that nobody set are chosen, and those that were chosen before ([`Known`]) are kept: planning again with
@@ -63,13 +79,7 @@ impl Subject<'_> {
 /// `default`.
 pub fn plan(infra: &Infra, known: &Known) -> Result<Components, Vec<Mistake>> {
     let nothing = InfraComponents::default();
-    let subject = Subject {
-        infra,
-        parts: infra.spec.infra_components.as_ref().unwrap_or(&nothing),
-        known,
-        name: infra.metadata.name.as_deref().unwrap_or_default(),
-        namespace: infra.metadata.namespace.as_deref().unwrap_or("default"),
-    };
+    let subject = subject(infra, known, &nothing);
     let mut notes = Notes::default();
     let shared = fields::network(&subject, &mut notes);
     let domain = control_plane::domain(&subject, &mut notes);

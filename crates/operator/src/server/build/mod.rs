@@ -29,6 +29,8 @@ pub(super) const METRICS_PORT: i32 = 9090;
 pub(super) struct Objects {
     pub(super) service_account: ServiceAccount,
     pub(super) role_binding: RoleBinding,
+    /// What it reads, here and in other namespaces.
+    pub(super) grants: Vec<RoleBinding>,
     pub(super) config_map: ConfigMap,
     pub(super) claim: Option<PersistentVolumeClaim>,
     pub(super) deployments: Vec<Deployment>,
@@ -40,6 +42,11 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants) -> Objects {
     Objects {
         service_account: service_account::build(server),
         role_binding: role_binding::build(server),
+        grants: server
+            .grants()
+            .iter()
+            .map(|grant| role_binding::grant(server, grant))
+            .collect(),
         config_map: config_map::build(server),
         claim: wants.claim.as_ref().map(|wanted| claim::build(server, wanted)),
         deployments: (1..=wants.addresses.len())

@@ -1,0 +1,157 @@
+//! Makes everything that runs a server, and removes what it has no more use for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::build::{Objects, build};
+use super::grant::elsewhere;
+use super::{Error, Server, ServerContext, Target, Wants, admit};
+use crate::identity::NETWORK_POLICY;
+
+/// What came of it.
+pub(super) struct Carried {
+    /// The Deployments, one a replica.
+    pub(super) deployments: Vec<Deployment>,
+    /// Namespaces that the server needs something in and that are not there.
+    pub(super) missing: BTreeSet<String>,
+}
+
+/// Applies every object, what pods need before the pods, and removes what is no more wanted.
+pub(super) async fn carry_out<S: Server>(
+    ctx: &ServerContext,
+    server: &S,
+    wants: &Wants,
+) -> Result<Carried, Error> {
+    let writer = &ctx.common.writer;
+    let Objects {
+        service_account,
+        role_binding,
+        grants,
+        config_map,
+        claim,
+        deployments,
+        service,
+    } = build(server, wants);
+    let foreign = elsewhere(server.namespace().as_deref(), &server.grants());
+    if !foreign.is_empty() {
+        writer.hold(server, true).await?; // before there is anything to be removed
+    }
+    writer.apply(&service_account).await?;
+    writer.apply(&role_binding).await?;
+    let missing = self::grants(ctx, server, &grants).await?;
+    admit(ctx, server, &foreign, &missing).await?;
+    if foreign.is_empty() {
+        writer.hold(server, false).await?;
+    }
+    writer.apply(&config_map).await?;
+    if let Some(claim) = &claim {
+        writer.apply(claim).await?;
+    }
+    writer.apply(&service).await?;
+    let mut applied = Vec::new();
+    for deployment in &deployments {
+        applied.push(writer.apply(deployment).await?);
+    }
+    let keep: Vec<String> = deployments
+        .iter()
+        .filter_map(|d| d.metadata.name.clone())
+        .collect();
+    writer.prune::<Deployment>(server, &keep).await?;
+    Ok(Carried {
+        deployments: applied,
+        missing,
+    })
+}
+
+/// Lets the pods read what they need, wherever it is. A namespace that is missing holds up nothing: it is named.
+async fn grants<S: Server>(
+    ctx: &ServerContext,
+    server: &S,
+    wanted: &[RoleBinding],
+) -> Result<BTreeSet<String>, Error> {
+    let mut missing = BTreeSet::new();
+    for binding in wanted {
+        match ctx.common.writer.apply(binding).await {
+            Err(error) if error.is_namespace_missing() => {
+                missing.extend(binding.namespace());
+            }
+            other => drop(other?),
+        }
+    }
+    let known = ctx.bindings.state();
+    ctx.common
+        .writer
+        .prune_elsewhere(server, S::ROLE, &known, &places(wanted))
+        .await?;
+    Ok(missing)
+}
+
+/// Admits a gateway to the pods that it forwards to.
+async fn admit<S: Server>(
+    ctx: &ServerContext,
+    server: &S,
+    foreign: &BTreeSet<String>,
+    missing: &BTreeSet<String>,
+) -> Result<(), Error> {
+    let by_others = server
+        .annotations()
+        .get(NETWORK_POLICY)
+        .is_some_and(|mode| mode == "None");
+    let mut by_namespace: BTreeMap<String, Vec<Target>> = BTreeMap::new();
+    for target in server.targets().into_iter().filter(|_| !by_others) {
+        if foreign.contains(&target.namespace) && !missing.contains(&target.namespace) {
+            by_namespace
+                .entry(target.namespace.clone())
+                .or_default()
+                .push(target);
+        }
+    }
+    let mut wanted = Vec::new();
+    for (namespace, targets) in &by_namespace {
+        let (services, existing) = surroundings(&ctx.common.client, namespace, targets)
+            .await
+            .map_err(|source| Error::Observe {
+                what: "the Services and NetworkPolicies of the backends",
+                source,
+            })?;
+        wanted.extend(admit::policies(server, targets, &services, &existing));
+    }
+    for policy in &wanted {
+        ctx.common.writer.apply(policy).await?;
+    }
+    let known = ctx.policies.state();
+    let keep = places(&wanted);
+    ctx.common
+        .writer
+        .prune_elsewhere::<NetworkPolicy>(server, S::ROLE, &known, &keep)
+        .await?;
+    Ok(())
+}
+
+/// The Services that are forwarded to, and all policies beside them.
+async fn surroundings(
+    client: &Client,
+    namespace: &str,
+    targets: &[Target],
+) -> Result<(Vec<Service>, Vec<NetworkPolicy>), kube::Error> {
+    let names: BTreeSet<&str> = targets.iter().map(|target| target.service.as_str()).collect();
+    let api = Api::<Service>::namespaced(client.clone(), namespace);
+    let mut services = Vec::new();
+    for name in names {
+        services.extend(api.get_opt(name).await?);
+    }
+    let policies = Api::<NetworkPolicy>::namespaced(client.clone(), namespace);
+    Ok((services, policies.list(&ListParams::default()).await?.items))
+}
+
+/// The namespaces and names of objects.
+fn places<K: ResourceExt>(objects: &[K]) -> Vec<(String, String)> {
+    let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    objects.iter().map(place).collect()
+}

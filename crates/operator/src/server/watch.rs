@@ -1,0 +1,138 @@
+//! The controller of one kind of server: what it watches, and what wakes it.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, future};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+
+use super::grant::elsewhere;
+use super::{Error, Server, ServerContext, reconcile};
+use crate::identity::{self, OURS, Role};
+use crate::manager::{Options, failed, key, touched};
+
+/// Runs it. It ends only by being dropped.
+pub(crate) async fn run<S: Server>(options: &Options) {
+    let selector = format!("{OURS},app.kubernetes.io/component={}", S::ROLE.word());
+    let ours = || watcher::Config::default().labels(&selector);
+    // What a server has in other namespaces may be in any of them.
+    let (bindings, fill) = reflector::store();
+    let binding_changes = watcher(
+        Api::<PartialObjectMeta<RoleBinding>>::all(options.client.clone()),
+        ours(),
+    )
+    .default_backoff()
+    .reflect(fill)
+    .touched_objects();
+    let (policies, fill_policies) = reflector::store();
+
+    let controller = Controller::new(options.api::<S>(), watcher::Config::default());
+    let servers = controller.store();
+    let by_namespace = servers.clone();
+    let namespaces = Api::<PartialObjectMeta<Namespace>>::all(options.client.clone());
+    let namespace_changes = watcher(namespaces, watcher::Config::default())
+        .default_backoff()
+        .touched_objects();
+    let mut controller = controller
+        .owns_stream(touched::<Deployment>(options, &selector))
+        .owns_stream(touched::<Service>(options, &selector))
+        .owns_stream(touched::<ConfigMap>(options, &selector))
+        .owns_stream(touched::<ServiceAccount>(options, &selector))
+        .owns_stream(touched::<RoleBinding>(options, &selector))
+        .owns_stream(touched::<PersistentVolumeClaim>(options, &selector))
+        .watches_stream(touched::<Pod>(options, &selector), |pod| {
+            let instance = identity::instance(pod.meta())?;
+            Some(ObjectRef::new(instance).within(&pod.namespace()?))
+        })
+        .watches_stream(binding_changes, |binding| owner(binding.meta()))
+        .watches_stream(namespace_changes, move |namespace| {
+            let name = namespace.name_any();
+            needing(&by_namespace, |server| {
+                elsewhere(server.namespace().as_deref(), &server.grants()).contains(&name)
+            })
+        });
+    if S::ROLE == Role::Proxy {
+        let policy_changes = watcher(
+            Api::<PartialObjectMeta<NetworkPolicy>>::all(options.client.clone()),
+            watcher::Config::default(),
+        )
+        .default_backoff()
+        .modify(|policy| {
+            policy.managed_fields_mut().clear();
+            policy.annotations_mut().clear();
+        })
+        .reflect(fill_policies)
+        .touched_objects();
+        let service_changes = watcher(
+            Api::<PartialObjectMeta<Service>>::all(options.client.clone()),
+            watcher::Config::default(),
+        )
+        .default_backoff()
+        .touched_objects();
+        let (by_policy, by_service) = (servers.clone(), servers);
+        controller = controller
+            .watches_stream(policy_changes, move |policy| {
+                let (owner, namespace) = (owner(policy.meta()), policy.namespace());
+                let beside = needing(&by_policy, |server: &S| {
+                    owner.is_none()
+                        && server
+                            .targets()
+                            .iter()
+                            .any(|t| Some(&t.namespace) == namespace.as_ref())
+                });
+                owner.into_iter().chain(beside).collect::<Vec<_>>()
+            })
+            .watches_stream(service_changes, move |service| {
+                let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+                needing(&by_service, |server: &S| {
+                    let mut targets = server.targets().into_iter();
+                    targets.any(|target| target.namespace == namespace && target.service == name)
+                })
+            });
+    }
+    let ctx = Arc::new(ServerContext {
+        common: options.context(S::MANAGER),
+        bindings,
+        policies,
+    });
+    controller
+        .run(reconcile_one::<S>, failed_one, ctx)
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+/// The server that an object in another namespace belongs to.
+fn owner<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
+    let (namespace, name) = identity::owner_elsewhere(metadata)?;
+    Some(ObjectRef::new(name).within(namespace))
+}
+
+/// The servers that something matters to.
+fn needing<S: Server>(servers: &Store<S>, matters: impl Fn(&S) -> bool) -> Vec<ObjectRef<S>> {
+    servers
+        .state()
+        .iter()
+        .filter(|server| matters(server))
+        .map(|server| ObjectRef::from_obj(&**server))
+        .collect()
+}
+
+async fn reconcile_one<S: Server>(server: Arc<S>, ctx: Arc<ServerContext>) -> Result<Action, Error> {
+    let key = key(&*server);
+    let action = reconcile(server, &ctx).await?;
+    ctx.common.pauses.succeeded(&key);
+    Ok(action)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
+fn failed_one<S: Server>(server: Arc<S>, error: &Error, ctx: Arc<ServerContext>) -> Action {
+    failed(&*server, error, &ctx.common)
+}
