@@ -42,23 +42,33 @@ fn group(name: &str) -> String {
 
 /// Makes the group of machine `name` everywhere and gives the kubelet's name for it.
 pub(crate) fn create(name: &str) -> io::Result<String> {
+    create_path(&group(name))
+}
+
+/// Makes a group below that of machine `name`, for a kubelet of a tenant. It goes with the machine's.
+pub(crate) fn create_below(name: &str, below: &str) -> io::Result<String> {
+    create_path(&format!("{}/{below}", group(name)))
+}
+
+fn create_path(group: &str) -> io::Result<String> {
     for (root, version_2) in hierarchies()? {
-        let path = root.join(group(name));
+        let path = root.join(group);
+        let parent = path.parent().unwrap_or(&root);
         if version_2 {
-            // A controller that the root does not pass on is not there for the pods; the kubelet names it.
-            for controller in fs::read_to_string(root.join("cgroup.controllers"))?.split_whitespace() {
-                let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
+            // A controller that the parent does not pass on is not there for the pods; the kubelet names it.
+            for controller in fs::read_to_string(parent.join("cgroup.controllers"))?.split_whitespace() {
+                let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
             }
         }
         fs::create_dir(&path)?;
         // A group of cpuset version 1 is born empty and takes no process until both are set.
         for file in ["cpuset.mems", "cpuset.cpus"] {
             if !version_2 && path.join(file).exists() {
-                fs::write(path.join(file), fs::read_to_string(root.join(file))?)?;
+                fs::write(path.join(file), fs::read_to_string(parent.join(file))?)?;
             }
         }
     }
-    Ok(format!("/{}", group(name)))
+    Ok(format!("/{group}"))
 }
 
 /// Removes the groups of machine `name`, waiting for its processes to be gone. None is no error.

@@ -42,8 +42,8 @@ impl ControlPlane {
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
         let peer_url = format!("http://127.0.0.1:{peer_port}");
         let server = format!("https://{address}:{port}");
-        let authority = Authority::create(state)?;
-        let (tokens_key, tokens_public) = authority.token_key(state)?;
+        let authority = Authority::create(state.path())?;
+        let (tokens_key, tokens_public) = authority.token_key()?;
         let ca = authority.certificate().display();
 
         let mut etcd = place.command(parts.program("etcd"));
@@ -66,9 +66,8 @@ impl ControlPlane {
             "kubernetes.default.svc",
         ];
         let addresses = [Ipv4Addr::LOCALHOST, address, FIRST_SERVICE].map(IpAddr::V4);
-        let serving = authority.server(state, "kube-apiserver", &names, &addresses)?;
-        let kubelet_client =
-            authority.client(state, "kube-apiserver-kubelet-client", Some(ADMINISTRATORS))?;
+        let serving = authority.server("kube-apiserver", &names, &addresses)?;
+        let kubelet_client = authority.client("kube-apiserver-kubelet-client", Some(ADMINISTRATORS))?;
         let mut api_server = place.command(parts.program("kube-apiserver"));
         api_server.args([
             format!("--etcd-servers={etcd_url}"),
@@ -112,11 +111,10 @@ impl ControlPlane {
             server,
             processes: vec![api_server, etcd],
         };
-        let kubeconfig = this.kubeconfig(state, "kubeconfig", "testbed-admin", Some(ADMINISTRATORS))?;
+        let kubeconfig = this.kubeconfig("kubeconfig", "testbed-admin", Some(ADMINISTRATORS))?;
         this.answered(&kubeconfig).await?;
 
         let kubeconfig = this.kubeconfig(
-            state,
             "kube-controller-manager.kubeconfig",
             "system:kube-controller-manager",
             None,
@@ -150,14 +148,8 @@ impl ControlPlane {
     }
 
     /// A kubeconfig for a user of this control plane.
-    pub(crate) fn kubeconfig(
-        &self,
-        state: &State,
-        file: &str,
-        user: &str,
-        group: Option<&str>,
-    ) -> Result<PathBuf, Error> {
-        self.authority.kubeconfig(state, file, &self.server, user, group)
+    pub(crate) fn kubeconfig(&self, file: &str, user: &str, group: Option<&str>) -> Result<PathBuf, Error> {
+        self.authority.kubeconfig(file, &self.server, user, group)
     }
 
     /// Waits until the API server is ready, or one of the two has ended.

@@ -33,6 +33,9 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
+    /// A DHCP client wrote something else than its address.
+    #[error("the DHCP client got `{0}`, which is no address")]
+    Lease(String),
     /// A certificate could not be made.
     #[error("cannot make the certificate of {subject}: {source}")]
     Certificate {

@@ -3,7 +3,8 @@
 //! - [`Cluster`]: etcd, API server and controller manager on loopback. No root.
 //! - [`Node`]: a machine of its own (PID, mount, network and host-name namespaces) with that control
 //!   plane, a scheduler, a kubelet on containerd, Multus, kube-proxy, kube-router, and a bridge as
-//!   the VLAN. [`Tenant`]s are network namespaces on that bridge. Needs root.
+//!   the VLAN. [`Tenant`]s are network namespaces on that bridge, [`Worker`]s are tenants with a kubelet.
+//!   Needs root.
 //!
 //! How a run passes: `testbed run -- COMMAND` starts one and names it to every test process by
 //! [`SHARED`]; [`Cluster::shared`] attaches to it, and without it starts one for the process. A test
@@ -30,14 +31,17 @@ mod shared;
 mod state;
 mod tenant;
 mod wait;
+mod worker;
 
 pub use cluster::Cluster;
 pub use error::Error;
 pub use namespace::Namespace;
 pub use node::Node;
 pub use parts::Parts;
-pub use process::spawn;
+pub use pki::{Authority, Identity};
+pub use process::{output_of, spawn};
 pub use shared::SHARED;
 pub use state::{Live, live, sweep};
 pub use tenant::Tenant;
 pub use wait::until;
+pub use worker::Worker;

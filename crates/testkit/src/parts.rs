@@ -36,6 +36,11 @@ impl Parts {
         Ok(FOUND.get_or_init(|| Self { root }).clone())
     }
 
+    /// The folder itself. What is in it are links into folders beside it.
+    pub fn folder(&self) -> &Path {
+        &self.root
+    }
+
     /// The path of a program, such as `kube-apiserver`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)

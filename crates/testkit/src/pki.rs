@@ -1,8 +1,12 @@
 //! The certificates of a test cluster: one authority, and a client certificate a component.
 //!
-//! Kubernetes reads a user's name from the common name and its groups from the organisations.
+//! Kubernetes reads a user's name from the common name and its groups from the organisations. All files
+//! lie in one directory: certificates and keys in `pki/`, kubeconfigs beside it.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -10,24 +14,27 @@ use rcgen::{
 };
 use serde_json::json;
 
-use crate::{Error, state::State};
+use crate::{Error, state};
 
-/// The certificate authority of one testbed; what it signs lies in the testbed's state directory.
-pub(crate) struct Authority {
+/// A certificate authority; what it signs lies in its directory.
+pub struct Authority {
+    directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
     certificate: PathBuf,
     key: PathBuf,
 }
 
 /// A certificate with its key, on disk.
-pub(crate) struct Identity {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+pub struct Identity {
+    /// The file of the certificate.
+    pub certificate: PathBuf,
+    /// The file of the key.
+    pub key: PathBuf,
 }
 
 impl Authority {
-    /// Makes an authority, `pki/ca.crt`.
-    pub(crate) fn create(state: &State) -> Result<Self, Error> {
+    /// Makes an authority, `pki/ca.crt` of this directory.
+    pub fn create(directory: &Path) -> Result<Self, Error> {
         let make = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
             let mut params = CertificateParams::default();
@@ -40,41 +47,36 @@ impl Authority {
         };
         let (certificate, key, issuer) = make().map_err(failed("the authority"))?;
         Ok(Self {
+            certificate: state::put(directory, "pki/ca.crt", &certificate)?,
+            key: state::put(directory, "pki/ca.key", &key)?,
+            directory: directory.to_owned(),
             issuer,
-            certificate: state.write("pki/ca.crt", &certificate)?,
-            key: state.write("pki/ca.key", &key)?,
         })
     }
 
     /// The authority's own certificate.
-    pub(crate) fn certificate(&self) -> &PathBuf {
+    pub fn certificate(&self) -> &PathBuf {
         &self.certificate
     }
 
     /// The authority's key, for the controller that signs requests.
-    pub(crate) fn key(&self) -> &PathBuf {
+    pub fn key(&self) -> &PathBuf {
         &self.key
     }
 
     /// A certificate by which `user`, of one group or none, shows who it is.
-    pub(crate) fn client(&self, state: &State, user: &str, group: Option<&str>) -> Result<Identity, Error> {
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(state, user, params)
+        self.sign(user, params)
     }
 
     /// A certificate for a server that is reached by these names and addresses.
-    pub(crate) fn server(
-        &self,
-        state: &State,
-        name: &str,
-        names: &[&str],
-        addresses: &[IpAddr],
-    ) -> Result<Identity, Error> {
+    pub fn server(&self, name: &str, names: &[&str], addresses: &[IpAddr]) -> Result<Identity, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).map_err(failed(name))?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -82,10 +84,10 @@ impl Authority {
             .subject_alt_names
             .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(state, name, params)
+        self.sign(name, params)
     }
 
-    fn sign(&self, state: &State, name: &str, mut params: CertificateParams) -> Result<Identity, Error> {
+    fn sign(&self, name: &str, mut params: CertificateParams) -> Result<Identity, Error> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let make = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
@@ -94,28 +96,30 @@ impl Authority {
         let (certificate, key) = make().map_err(failed(name))?;
         let file = name.replace(':', "-");
         Ok(Identity {
-            certificate: state.write(&format!("pki/{file}.crt"), &certificate)?,
-            key: state.write(&format!("pki/{file}.key"), &key)?,
+            certificate: state::put(&self.directory, &format!("pki/{file}.crt"), &certificate)?,
+            key: state::put(&self.directory, &format!("pki/{file}.key"), &key)?,
         })
     }
 
     /// A key pair without a certificate: service-account tokens are signed by it.
-    pub(crate) fn token_key(&self, state: &State) -> Result<(PathBuf, PathBuf), Error> {
+    pub fn token_key(&self) -> Result<(PathBuf, PathBuf), Error> {
         let key = KeyPair::generate().map_err(failed("service accounts"))?;
-        let private = state.write("pki/tokens.key", &key.serialize_pem())?;
-        Ok((private, state.write("pki/tokens.pub", &key.public_key_pem())?))
+        let private = state::put(&self.directory, "pki/tokens.key", &key.serialize_pem())?;
+        Ok((
+            private,
+            state::put(&self.directory, "pki/tokens.pub", &key.public_key_pem())?,
+        ))
     }
 
     /// A kubeconfig by which `user` of `group` reaches `server`. JSON is YAML too.
-    pub(crate) fn kubeconfig(
+    pub fn kubeconfig(
         &self,
-        state: &State,
         file: &str,
         server: &str,
         user: &str,
         group: Option<&str>,
     ) -> Result<PathBuf, Error> {
-        let identity = self.client(state, user, group)?;
+        let identity = self.client(user, group)?;
         let document = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -126,7 +130,7 @@ impl Authority {
             "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
             "current-context": "testbed",
         });
-        state.write(file, &format!("{document:#}\n"))
+        state::put(&self.directory, file, &format!("{document:#}\n"))
     }
 }
 

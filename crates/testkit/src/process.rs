@@ -7,7 +7,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -156,13 +156,30 @@ pub(crate) fn tails(logs: &Path, lines: usize) -> String {
 }
 
 /// Runs a command to its end and gives its standard output; a failure carries all that it said.
-pub(crate) fn output(mut command: Command) -> Result<String, Error> {
-    let line = || format!("{command:?}").replace('"', "");
-    let shown = line();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .context(|| format!("cannot run {shown}"))?;
+pub(crate) fn output(command: Command) -> Result<String, Error> {
+    output_of(command, "")
+}
+
+/// Runs a command with `input` as its standard input, and gives its standard output; a failure carries all that
+/// it said.
+pub fn output_of(mut command: Command, input: &str) -> Result<String, Error> {
+    let shown = format!("{command:?}").replace('"', "");
+    let mut run = || -> io::Result<_> {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            match stdin.write_all(input.as_bytes()) {
+                // It did not want to read: what it says counts.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                written => written?,
+            }
+        }
+        child.wait_with_output()
+    };
+    let output = run().context(|| format!("cannot run {shown}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -176,8 +193,6 @@ pub(crate) fn output(mut command: Command) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]

@@ -65,20 +65,9 @@ impl State {
         self.path.join("logs")
     }
 
-    /// Puts a file in place in one step, readable by its owner only, and gives its path.
+    /// Puts a file into the directory, as [`put`] does.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<PathBuf, Error> {
-        let path = self.path.join(name);
-        if let Some(parent) = path.parent() {
-            private_directory(parent)?;
-        }
-        let partial = path.with_extension("partial");
-        let put = || -> io::Result<()> {
-            let mut file = File::create(&partial)?;
-            file.write_all(content.as_bytes())?;
-            fs::rename(&partial, &path)
-        };
-        put().context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        put(&self.path, name, content)
     }
 
     /// A failure of the start with the end of every log, unless it shows the log that matters.
@@ -156,6 +145,22 @@ pub fn live() -> Result<Vec<Live>, Error> {
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// Puts a file into a directory in one step, readable by its owner only, and gives its path.
+pub(crate) fn put(directory: &Path, name: &str, content: &str) -> Result<PathBuf, Error> {
+    let path = directory.join(name);
+    if let Some(parent) = path.parent() {
+        private_directory(parent)?;
+    }
+    let partial = path.with_extension("partial");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&partial)?;
+        file.write_all(content.as_bytes())?;
+        fs::rename(&partial, &path)
+    };
+    write().context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 /// The folder of all running testbeds of this user.
@@ -240,7 +245,8 @@ fn remove(path: &Path) {
     }
 }
 
-fn name_of(path: &Path) -> String {
+/// The name of a state directory, which the control groups of its node share.
+pub(crate) fn name_of(path: &Path) -> String {
     path.file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()

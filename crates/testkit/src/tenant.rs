@@ -42,6 +42,8 @@ exec sleep infinity
 pub struct Tenant {
     name: String,
     machine: Place,
+    // Dropped before the namespaces that they run in.
+    programs: Vec<Process>,
     holder: Process,
     files: PathBuf,
 }
@@ -86,6 +88,7 @@ impl Tenant {
         let tenant = Self {
             name: name.to_owned(),
             machine,
+            programs: Vec::new(),
             holder,
             files,
         };
@@ -103,6 +106,16 @@ impl Tenant {
         process::output(add)?;
         ip(self.machine, &format!("link set {port} master {} up", node::VLAN))?;
         self.run("ip", &["link", "set", "eth0", "up"]).map(drop)
+    }
+
+    /// Where the files of its own lie, and the logs of its programs.
+    pub(crate) fn files(&self) -> &Path {
+        &self.files
+    }
+
+    /// Keeps a program running as long as the tenant is there.
+    pub(crate) fn keep(&mut self, program: Process) {
+        self.programs.push(program);
     }
 
     /// Its name.

@@ -3,7 +3,13 @@
 //! All of it lives in one [`Machine`]: the control plane, containerd, the kubelet, kube-proxy,
 //! kube-router, the bridge of the VLAN. The host sees one interface of it, `oooiN`.
 
-use std::{any::Any, ops::Deref, path::Path, process::Command, time::Duration};
+use std::{
+    any::Any,
+    ops::Deref,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -15,11 +21,11 @@ use crate::{
     machine::{self, Machine, Place},
     process::{self, Process},
     shared,
-    state::State,
+    state::{State, name_of},
     until,
 };
 
-mod settings;
+pub(crate) mod settings;
 mod start;
 
 pub(crate) use settings::VLAN;
@@ -142,6 +148,16 @@ impl Node {
     /// The name of the bridge that is the VLAN, for the NetworkAttachmentDefinitions of tests.
     pub fn vlan(&self) -> &'static str {
         settings::VLAN
+    }
+
+    /// The name that its control groups share.
+    pub(crate) fn machine_name(&self) -> String {
+        name_of(self.state())
+    }
+
+    /// Where the components write their logs.
+    pub(crate) fn logs_directory(&self) -> PathBuf {
+        self.state().join("logs")
     }
 
     /// A command that will run in the machine, beside the kubelet.

@@ -53,7 +53,7 @@ impl Start<'_> {
             cgroup::create(&self.state.name()).context(|| "cannot make the control groups of the node")?;
         let kubeconfig = |name: &str, user: &str, group| {
             self.control_plane
-                .kubeconfig(self.state, &format!("{name}.kubeconfig"), user, group)
+                .kubeconfig(&format!("{name}.kubeconfig"), user, group)
         };
         let write = |name: &str, content: String| self.state.write(name, &content);
 
@@ -117,12 +117,9 @@ impl Start<'_> {
     /// kube-router, which enforces NetworkPolicies. It ends at once when its node is not registered yet.
     pub(super) fn policies(&self) -> Result<Process, Error> {
         let user = "kube-router";
-        let kubeconfig = self.control_plane.kubeconfig(
-            self.state,
-            "kube-router.kubeconfig",
-            user,
-            Some(ADMINISTRATORS),
-        )?;
+        let kubeconfig =
+            self.control_plane
+                .kubeconfig("kube-router.kubeconfig", user, Some(ADMINISTRATORS))?;
         let mut command = self.machine.place().command(self.parts.program("kube-router"));
         command.args(settings::kube_router(&kubeconfig, SERVICES));
         command.env("PATH", path_with(&self.legacy_iptables()?));

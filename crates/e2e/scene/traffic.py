@@ -1,0 +1,154 @@
+"""Traffic of one kind from a tenant until it is killed: one line an attempt, `SECONDS ok` or `SECONDS reason`.
+
+A kind is a generator that tries once, and says what failed by what it yields or raises; one that raised starts anew.
+
+    connections HOST PORT CA   a new TLS connection and a request each time, by name, trying every address
+    held HOST PORT CA          a request each time on one connection that is kept; a broken one is opened again
+    watch HOST PORT CA CERT KEY  a watch of nodes that is kept: each time, whether it still stands
+    names HOST                 the address of a name, from the resolvers that DHCP gave, each asked once
+    leases                     a lease renewed each time
+"""
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PAUSE = 0.1
+TIMEOUT = 2
+
+
+def connect(host, port, ca, certificate=None):
+    """One connection, to the first address that takes it."""
+    context = ssl.create_default_context(cafile=ca)
+    if certificate:
+        context.load_cert_chain(*certificate)
+    refused = None
+    for *_, address in socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM):
+        try:
+            plain = socket.create_connection(address, TIMEOUT)
+            connection = http.client.HTTPSConnection(host, port)
+            connection.sock = context.wrap_socket(plain, server_hostname=host)
+            return connection
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+def ask(connection):
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    answer.read()
+    if answer.status != 200:
+        raise OSError(f"status {answer.status}")
+
+
+def connections(host, port, ca):
+    while True:
+        connection = connect(host, int(port), ca)
+        ask(connection)
+        connection.close()
+        yield
+
+
+def held(host, port, ca):
+    connection = connect(host, int(port), ca)
+    while True:
+        ask(connection)
+        yield
+
+
+def watch(host, port, ca, certificate, key):
+    connection = connect(host, int(port), ca, (certificate, key))
+    connection.request("GET", "/api/v1/nodes?watch=1&allowWatchBookmarks=1")
+    stream = connection.getresponse()
+    if stream.status != 200:
+        raise OSError(f"status {stream.status}")
+    connection.sock.settimeout(0.001)
+    while True:
+        try:
+            if not stream.read1(65536):
+                raise ConnectionResetError("the watch ended")
+        except TimeoutError:
+            pass
+        yield
+
+
+def names(host):
+    with open("/etc/resolv.conf") as file:
+        servers = [line.split()[1] for line in file if line.startswith("nameserver")]
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in host.split("."))
+    number = 0
+    while True:
+        number = (number + 1) % 65536
+        query = struct.pack("!6H", number, 0x0100, 1, 0, 0, 0) + labels + b"\0\0\1\0\1"
+        answered = None
+        for server in servers:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                s.settimeout(1)
+                try:
+                    s.connect((server, 53))
+                    s.send(query)
+                    answered = s.recv(4096)
+                    break
+                except OSError as error:
+                    refused = error
+        if answered is None:
+            raise refused
+        if answered[:2] != query[:2] or answered[3] & 15 or not int.from_bytes(answered[6:8], "big"):
+            raise OSError(f"answer {answered.hex()}")
+        yield
+
+
+def leases():
+    with tempfile.TemporaryDirectory() as directory:
+        events, script = f"{directory}/events", f"{directory}/script"
+        with open(script, "w") as file:
+            file.write(
+                '#!/bin/sh\ncase $1 in bound|renew) ip address replace "$ip/$mask" dev eth0; '
+                f"echo $1 >> {events};; esac\n"
+            )
+        os.chmod(script, 0o755)
+        client = subprocess.Popen(
+            ["udhcpc", "-f", "-i", "eth0", "-s", script, "-t", "3", "-T", "1", "-A", "1"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        seen = 0
+
+        def count():
+            return os.path.getsize(events) if os.path.exists(events) else 0
+
+        while True:
+            late = time.monotonic() + (30 if seen == 0 else 2)
+            while count() == seen and time.monotonic() < late:
+                if client.poll() is not None:
+                    raise SystemExit("udhcpc ended")
+                time.sleep(0.02)
+            yield None if count() > seen else "no answer to a renewal"
+            seen = count()
+            time.sleep(0.5)
+            client.send_signal(signal.SIGUSR1)
+
+
+def main():
+    kinds = {"connections": connections, "held": held, "watch": watch, "names": names, "leases": leases}
+    kind, arguments = kinds[sys.argv[1]], sys.argv[2:]
+    attempts = kind(*arguments)
+    while True:
+        try:
+            said = next(attempts) or "ok"
+        except (OSError, http.client.HTTPException) as error:
+            said = f"{type(error).__name__} {error}"
+            attempts = kind(*arguments)
+        print(f"{time.monotonic():.3f} {said}", flush=True)
+        time.sleep(PAUSE)
+
+
+main()

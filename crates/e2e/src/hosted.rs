@@ -1,0 +1,295 @@
+//! A hosted control plane in its namespace, with real programs.
+
+use std::{fs, net::IpAddr, path::PathBuf};
+
+use oooi_testkit::{Authority, Error, Node, until};
+use serde_json::{Value, json};
+
+use crate::{PATIENCE, Result};
+
+const CONTROL_PLANE: &str = include_str!("../scene/control-plane.yaml");
+const HTTPS: &str = include_str!("../scene/https.yaml");
+const POLICIES: &str = include_str!("../scene/policies.yaml");
+const HOSTED_CLUSTER: &str = include_str!("../scene/hosted-cluster.yaml");
+const BOOTSTRAP: &str = include_str!("../scene/bootstrap.yaml");
+
+/// A hosted cluster: its control plane runs on the node, its workers stand on the VLAN.
+pub struct Hosted<'a> {
+    node: &'a Node,
+    name: &'static str,
+    authority: Authority,
+    directory: PathBuf,
+}
+
+impl<'a> Hosted<'a> {
+    /// The namespace of HostedClusters.
+    pub const NAMESPACE: &'static str = "clusters";
+
+    /// Starts the control plane of a cluster and waits until all of it is ready.
+    pub async fn start(node: &'a Node, name: &'static str) -> Result<Self> {
+        let directory = node.state().join("hosted").join(name);
+        let authority = Authority::create(&directory)?;
+        let this = Self {
+            node,
+            name,
+            authority,
+            directory,
+        };
+        this.certificates()?;
+        this.namespace(Self::NAMESPACE, "").await?;
+        this.namespace(
+            &this.control_plane(),
+            r#", labels: {hypershift.openshift.io/hosted-control-plane: "true"}"#,
+        )
+        .await?;
+        let pki = format!("--from-file={}", this.directory.join("pki").display());
+        let secret = [
+            "create",
+            "secret",
+            "generic",
+            "pki",
+            &pki,
+            "--dry-run=client",
+            "--output=yaml",
+        ];
+        let secret = this.within(&secret).await?;
+        let programs = node.parts().folder();
+        let cache = programs.to_string_lossy();
+        // The folder is full of links into its sisters.
+        let all = programs.parent().unwrap_or(programs).to_string_lossy();
+        let control_plane = CONTROL_PLANE.replace("CACHE", &cache).replace("PROGRAMS", &all);
+        let https = |app: &str, port: &str| {
+            HTTPS
+                .replace("APP", app)
+                .replace("PORT", port)
+                .replace("CLUSTER", name)
+        };
+        let servers = [
+            https("ignition-server-proxy", "8443"),
+            https("oauth-openshift", "6443"),
+        ];
+        for manifests in [&secret, POLICIES, &control_plane, &servers[0], &servers[1]] {
+            this.apply(&this.control_plane(), manifests).await?;
+        }
+        for app in [
+            "etcd",
+            "kube-apiserver",
+            "ignition-server-proxy",
+            "oauth-openshift",
+        ] {
+            let deployment = format!("deployment/{app}");
+            this.within(&["rollout", "status", &deployment, "--timeout=180s"])
+                .await?;
+        }
+        this.administer_with(&["apply", "--server-side", "-f", "-"], BOOTSTRAP)
+            .await?;
+        Ok(this)
+    }
+
+    /// The namespace of the control plane.
+    pub fn control_plane(&self) -> String {
+        format!("{}-{}", Self::NAMESPACE, self.name)
+    }
+
+    /// A published name of the cluster, such as `api.alpha.example.com`.
+    pub fn published(&self, service: &str) -> String {
+        format!("{service}.{}.example.com", self.name)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Applies the HostedCluster with its one annotation, and one for the engine of the gateway where it is not the
+    /// default; fills in the status as HyperShift does.
+    pub async fn annotate(&self, network: &str, engine: &str) -> Result<()> {
+        let chosen = format!("hostedcluster.densityops.com/proxy-engine: {engine}");
+        let manifests = HOSTED_CLUSTER
+            .replace("ENGINE", if engine == "Envoy" { "" } else { &chosen })
+            .replace("CLUSTER", self.name)
+            .replace("NAMESPACE", Self::NAMESPACE)
+            .replace("NETWORK", network)
+            .replace("VLAN", self.node.vlan());
+        self.apply(Self::NAMESPACE, &manifests).await?;
+        let status = json!({"status": {
+            "controlPlaneEndpoint": {"host": self.published("api"), "port": 6443},
+            "ignitionEndpoint": self.published("ignition"),
+            "oauthCallbackURLTemplate":
+                format!("https://{}:443/oauth2callback/[identity-provider-name]", self.published("oauth")),
+        }});
+        let namespace = format!("--namespace={}", Self::NAMESPACE);
+        let patch = format!("--patch={status}");
+        let arguments = [
+            "patch",
+            "hostedcluster",
+            self.name,
+            "--subresource=status",
+            "--type=merge",
+        ];
+        self.node
+            .kubectl(&[&arguments[..], &[&namespace, &patch]].concat())
+            .await
+            .map(drop)
+    }
+
+    /// Waits until the Infra says that it is ready.
+    pub async fn ready(&self) -> Result<()> {
+        let infra = format!("infra/{}", self.name);
+        until("the Infra to be ready", PATIENCE, async || {
+            let look = [
+                "get",
+                &infra,
+                "--namespace",
+                Self::NAMESPACE,
+                "--output=jsonpath={.status.conditions}",
+            ];
+            let conditions = self
+                .node
+                .kubectl(&look)
+                .await
+                .map_err(|error| error.to_string())?;
+            let list: Vec<Value> = serde_json::from_str(&conditions).unwrap_or_default();
+            let ready = list
+                .iter()
+                .any(|one| one["type"] == "Ready" && one["status"] == "True");
+            if ready { Ok(()) } else { Err(conditions) }
+        })
+        .await
+    }
+
+    /// The address on the VLAN of a server: `dhcp`, `dns` or `proxy`.
+    pub async fn address_of(&self, server: &str) -> Result<String> {
+        let resource = format!("{server}server/{}-{server}", self.name);
+        let path = "--output=jsonpath={.spec.networkConfig.serverIP}";
+        let address = self
+            .node
+            .kubectl(&["get", &resource, "--namespace", Self::NAMESPACE, path])
+            .await?;
+        Ok(address.split('/').next().unwrap_or_default().to_owned())
+    }
+
+    /// Deletes the HostedCluster and waits until it is gone.
+    pub async fn delete(&self) -> Result<()> {
+        let arguments = [
+            "delete",
+            "hostedcluster",
+            self.name,
+            "--namespace",
+            Self::NAMESPACE,
+            "--timeout=60s",
+        ];
+        self.node.kubectl(&arguments).await.map(drop)
+    }
+
+    /// The kubeconfig that ignition leaves on a worker: the published name, and the right to ask for a certificate.
+    pub fn bootstrap(&self) -> Result<PathBuf> {
+        let server = format!("https://{}:6443", self.published("api"));
+        self.authority.kubeconfig(
+            "bootstrap.kubeconfig",
+            &server,
+            "bootstrap",
+            Some("system:bootstrappers"),
+        )
+    }
+
+    /// The authority that every server of the cluster has its certificate from.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// `kubectl` against the hosted API server, as its administrator, from the management side.
+    pub async fn administer(&self, arguments: &[&str]) -> Result<String> {
+        self.administer_with(arguments, "").await
+    }
+
+    /// The same, with `input` as its standard input.
+    pub async fn administer_with(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let service = [
+            "get",
+            "service",
+            "kube-apiserver",
+            "--output=jsonpath={.spec.clusterIP}",
+        ];
+        let address = self.within(&service).await?;
+        let server = format!("https://{address}:6443");
+        let kubeconfig = self.authority.kubeconfig(
+            "admin.kubeconfig",
+            &server,
+            "administrator",
+            Some("system:masters"),
+        )?;
+        let kubectl = self.node.parts().program("kubectl");
+        let mut command = self.node.command(&kubectl.to_string_lossy());
+        command.arg(format!("--kubeconfig={}", kubeconfig.display()));
+        command
+            .args(["--tls-server-name=kubernetes.default.svc"])
+            .args(arguments);
+        command.env("KUBECACHEDIR", self.directory.join("kubectl"));
+        oooi_testkit::output_of(command, input)
+    }
+
+    /// `kubectl` in the namespace of the control plane.
+    pub async fn within(&self, arguments: &[&str]) -> Result<String> {
+        let namespace = format!("--namespace={}", self.control_plane());
+        self.node
+            .kubectl(&[&[namespace.as_str()], arguments].concat())
+            .await
+    }
+
+    async fn apply(&self, namespace: &str, manifests: &str) -> Result<String> {
+        let namespace = format!("--namespace={namespace}");
+        let arguments = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            &namespace,
+            "-f",
+            "-",
+        ];
+        self.node.kubectl_with_input(&arguments, manifests).await
+    }
+
+    async fn namespace(&self, name: &str, more: &str) -> Result<()> {
+        let manifest = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}{more}}}}}");
+        self.node.apply(&manifest).await.map(drop)
+    }
+
+    /// One certificate a server, by the names that it is published under.
+    fn certificates(&self) -> Result<()> {
+        let local = [IpAddr::from([127, 0, 0, 1])];
+        let own = self.published("api");
+        let kubernetes = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let names: Vec<&str> = kubernetes.into_iter().chain([own.as_str()]).collect();
+        self.authority.server("kube-apiserver", &names, &local)?;
+        for (file, service) in [
+            ("konnectivity", "konnectivity"),
+            ("ignition-server-proxy", "ignition"),
+            ("oauth-openshift", "oauth"),
+        ] {
+            self.authority.server(file, &[&self.published(service)], &[])?;
+        }
+        self.authority.client("kubelet-client", Some("system:masters"))?;
+        self.authority.client("konnectivity-agent", None)?;
+        self.authority.client("system:kube-controller-manager", None)?;
+        self.authority.token_key()?;
+        // Its files have other places inside the pod.
+        let user = json!({
+            "client-certificate": "/pki/system-kube-controller-manager.crt",
+            "client-key": "/pki/system-kube-controller-manager.key",
+        });
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "own",
+            "clusters": [{"name": "own", "cluster": {
+                "server": "https://127.0.0.1:6443", "certificate-authority": "/pki/ca.crt",
+            }}],
+            "users": [{"name": "own", "user": user}],
+            "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
+        });
+        let path = self.directory.join("pki/kube-controller-manager.kubeconfig");
+        fs::write(&path, kubeconfig.to_string()).map_err(|source| Error::Io {
+            what: format!("cannot write {}", path.display()),
+            source,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The scene of the end-to-end tests: what stands around oooi on a management cluster.
+//!
+//! - [`deploy`]: the operator, from `deploy/`, by kubectl.
+//! - [`Hosted`]: a hosted control plane in its namespace, as HyperShift lays it out: a real API server with
+//!   etcd, controller manager and konnectivity, TLS servers for ignition and OAuth, the default-deny policies;
+//!   and the HostedCluster with its NodePool and the network of its machines.
+//! - [`join`]: a worker boots on the VLAN with nothing but its interface, and becomes a node of that cluster.
+
+mod hosted;
+mod join;
+mod operator;
+mod traffic;
+
+use std::time::Duration;
+
+pub use hosted::Hosted;
+pub use join::join;
+pub use operator::deploy;
+pub use traffic::{Seen, Traffic};
+
+/// How long anything may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Everything that can go wrong here is shown to a person as it is.
+pub type Result<T> = std::result::Result<T, oooi_testkit::Error>;

@@ -1,0 +1,143 @@
+//! Traffic from a tenant that goes on while something breaks, and what of it was lost.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use oooi_testkit::{Error, Tenant};
+
+use crate::Result;
+
+const PROGRAM: &str = include_str!("../scene/traffic.py");
+
+/// One kind of traffic, ten attempts a second. It ends when dropped.
+pub struct Traffic {
+    name: &'static str,
+    log: PathBuf,
+    child: Child,
+}
+
+/// What a time of traffic saw.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Seen {
+    /// How often it was tried.
+    pub attempts: usize,
+    /// How often it failed.
+    pub failed: usize,
+    /// The longest time from a failure to the next success.
+    pub outage: Duration,
+    /// The first failure in words.
+    pub reason: String,
+    /// Whether the last attempt succeeded.
+    pub well: bool,
+}
+
+impl Traffic {
+    /// Starts traffic of a kind in a tenant; `traffic.py` says which there are.
+    pub fn start(tenant: &Tenant, kind: &'static str, arguments: &[&str]) -> Result<Self> {
+        let log = std::env::temp_dir().join(format!("oooi-{kind}-{}-{}", std::process::id(), tenant.name()));
+        let start = || -> io::Result<Child> {
+            let mut command = tenant.command("python3");
+            command.args(["-u", "-c", PROGRAM, kind]).args(arguments);
+            let output = File::create(&log)?;
+            command
+                .stdin(Stdio::null())
+                .stderr(output.try_clone()?)
+                .stdout(output);
+            oooi_testkit::spawn(command)
+        };
+        let child = start().map_err(|source| Error::Io {
+            what: format!("cannot start traffic of the kind {kind}"),
+            source,
+        })?;
+        Ok(Self {
+            name: kind,
+            log,
+            child,
+        })
+    }
+
+    /// Its kind.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The present moment, for [`Self::since`].
+    pub fn mark(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |file| file.len())
+    }
+
+    /// What was seen since a moment.
+    pub fn since(&self, mark: u64) -> Seen {
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&self.log)?;
+            file.seek(SeekFrom::Start(mark))?;
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        seen(&read().unwrap_or_else(|error| format!("0 {error}")))
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        // All three fail only for what is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// Counts the lines of a log.
+fn seen(log: &str) -> Seen {
+    let mut seen = Seen {
+        well: true,
+        ..Seen::default()
+    };
+    let mut since: Option<f64> = None;
+    for line in log.lines() {
+        let (time, said) = line.split_once(' ').unwrap_or(("", line));
+        let time = time.parse().unwrap_or(since.unwrap_or_default());
+        seen.attempts += 1;
+        seen.well = said == "ok";
+        if !seen.well {
+            seen.failed += 1;
+            since.get_or_insert(time);
+            if seen.reason.is_empty() {
+                seen.reason = said.to_owned();
+            }
+        }
+        if let Some(began) = since {
+            seen.outage = seen.outage.max(Duration::from_secs_f64((time - began).max(0.0)));
+        }
+        if seen.well {
+            since = None;
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_lasts_from_the_first_failure_to_the_next_success() {
+        let seen = seen("1.0 ok\n2.0 refused\n2.5 reset\n3.25 ok\n4.0 ok\n5.0 reset\n5.5 ok\n");
+        assert_eq!((seen.attempts, seen.failed), (7, 3));
+        assert_eq!(seen.outage, Duration::from_millis(1250));
+        assert_eq!(seen.reason, "refused");
+        assert!(seen.well);
+    }
+
+    #[test]
+    fn what_is_no_line_of_traffic_is_a_failure() {
+        let seen = seen("1.0 ok\nTraceback\n");
+        assert_eq!((seen.failed, seen.well), (1, false));
+    }
+}

@@ -1,0 +1,257 @@
+//! What breaks, and what of the traffic is lost by it: the table of allowed losses is here. Needs root, the testbed
+//! and the image. The table that was measured is printed, and written to the file that `RELIABILITY` names.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use oooi_e2e::{Hosted, PATIENCE, Result, Seen, Traffic, deploy, join};
+use oooi_testkit::{Node, Tenant, until};
+
+/// How long traffic is watched after a fault, beyond its recovery.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// A fault and the longest outage that each kind of traffic may have. What is not named loses nothing.
+struct Fault {
+    what: &'static str,
+    allowed: &'static [(&'static str, u64)],
+}
+
+/// One run of all faults against one cluster.
+struct Run<'a> {
+    node: &'a Node,
+    hosted: &'a Hosted<'a>,
+    traffic: Vec<Traffic>,
+    table: String,
+    broken: Vec<String>,
+}
+
+impl Run<'_> {
+    /// Does something harmful, waits until all traffic is well again, and holds what was lost against the table.
+    async fn fault(&mut self, fault: Fault, act: impl AsyncFnOnce(&Node, &Hosted<'_>) -> Result<()>) {
+        let marks: Vec<u64> = self.traffic.iter().map(Traffic::mark).collect();
+        let began = Instant::now();
+        let acted = act(self.node, self.hosted).await;
+        if let Err(error) = acted {
+            panic!("{}: {error}", fault.what);
+        }
+        let since = |traffic: &[Traffic]| -> Vec<Seen> {
+            traffic
+                .iter()
+                .zip(&marks)
+                .map(|(one, mark)| one.since(*mark))
+                .collect()
+        };
+        until("traffic to be well for a while", PATIENCE, async || {
+            let before: Vec<u64> = self.traffic.iter().map(Traffic::mark).collect();
+            tokio::time::sleep(SETTLE).await;
+            let ill: Vec<String> = self
+                .traffic
+                .iter()
+                .zip(before)
+                .map(|(one, mark)| (one.name(), one.since(mark)))
+                .filter(|(_, seen)| seen.failed > 0 || seen.attempts == 0)
+                .map(|(name, seen)| format!("{name}: {}", seen.reason))
+                .collect();
+            if ill.is_empty() {
+                Ok(())
+            } else {
+                Err(ill.join("; "))
+            }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error}", fault.what));
+        for (one, seen) in self.traffic.iter().zip(since(&self.traffic)) {
+            let allowed = fault.allowed.iter().find(|(name, _)| *name == one.name());
+            let allowed = allowed.map_or(0, |(_, seconds)| *seconds);
+            let Seen {
+                attempts,
+                failed,
+                outage,
+                ..
+            } = &seen;
+            let outage = outage.as_secs_f64();
+            writeln!(
+                self.table,
+                "| {} | {} | {failed} of {attempts} | {outage:.1} s | {allowed} s |",
+                fault.what,
+                one.name()
+            )
+            .unwrap();
+            if outage > allowed as f64 || (allowed == 0 && *failed > 0) {
+                self.broken.push(format!(
+                    "{}: {} lost {failed} of {attempts} in {outage:.1} s ({})",
+                    fault.what,
+                    one.name(),
+                    seen.reason
+                ));
+            }
+        }
+        println!("{}: {:.1} s", fault.what, began.elapsed().as_secs_f64());
+    }
+}
+
+/// Kills the pod of a server at once, as a crash of its machine would.
+async fn kill_pod(node: &Node, namespace: &str, selector: &str) -> Result<()> {
+    let arguments = [
+        "delete",
+        "pod",
+        "--force",
+        "--grace-period=0",
+        "--namespace",
+        namespace,
+        "--selector",
+        selector,
+    ];
+    node.kubectl(&arguments).await.map(drop)
+}
+
+/// The traffic of a worker: what a node and its users do all the time.
+fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec<Traffic>> {
+    let ca = hosted.authority().certificate().to_string_lossy().into_owned();
+    let user = hosted.authority().client("watcher", Some("system:masters"))?;
+    let (certificate, key) = (user.certificate.to_string_lossy(), user.key.to_string_lossy());
+    let (api, ignition, oauth) = (
+        hosted.published("api"),
+        hosted.published("ignition"),
+        hosted.published("oauth"),
+    );
+    Ok(vec![
+        Traffic::start(tenant, "connections", &[&ignition, "443", &ca])?,
+        Traffic::start(tenant, "held", &[&oauth, "443", &ca])?,
+        Traffic::start(tenant, "watch", &[&api, "6443", &ca, &certificate, &key])?,
+        Traffic::start(tenant, "names", &[&api])?,
+        Traffic::start(leasing, "leases", &[])?,
+    ])
+}
+
+#[tokio::test]
+async fn what_worked_goes_on_when_something_breaks() {
+    let node = Node::shared().await.unwrap();
+    node.volume("gamma-leases").await.unwrap();
+    let (deployed, hosted) = tokio::join!(deploy(node), Hosted::start(node, "gamma"));
+    deployed.unwrap();
+    let hosted = hosted.unwrap();
+    hosted.annotate("192.168.102.0/24", "Native").await.unwrap();
+    hosted.ready().await.unwrap();
+    let worker = join(node, &hosted, "gamma-workers-1").await.unwrap();
+    let leasing = node.tenant("leasing").await.unwrap();
+    let mut run = Run {
+        node,
+        hosted: &hosted,
+        traffic: traffic(&hosted, worker.tenant(), &leasing).unwrap(),
+        table: String::new(),
+        broken: Vec::new(),
+    };
+
+    run.fault(
+        Fault {
+            what: "nothing",
+            allowed: &[],
+        },
+        async |_, _| Ok(()),
+    )
+    .await;
+    run.fault(
+        Fault {
+            what: "management API server stands still for 15 s",
+            allowed: &[],
+        },
+        async |node, _| {
+            let pid = node.run(
+                "pgrep",
+                &["--full", "kube-apiserver --etcd-servers=http://127.0.0.1:2379"],
+            )?;
+            node.run("kill", &["-STOP", pid.trim()])?;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            node.run("kill", &["-CONT", pid.trim()]).map(drop)
+        },
+    )
+    .await;
+    run.fault(
+        Fault {
+            what: "every manager killed",
+            allowed: &[],
+        },
+        async |node, _| kill_pod(node, "oooi-system", "app.kubernetes.io/component=manager").await,
+    )
+    .await;
+    run.fault(
+        Fault {
+            what: "a backend replaced",
+            allowed: &[],
+        },
+        async |_, hosted| {
+            hosted
+                .within(&["rollout", "restart", "deployment/ignition-server-proxy"])
+                .await?;
+            hosted
+                .within(&[
+                    "rollout",
+                    "status",
+                    "deployment/ignition-server-proxy",
+                    "--timeout=60s",
+                ])
+                .await
+                .map(drop)
+        },
+    )
+    .await;
+    let gateway: &[_] = &[("connections", 20), ("held", 20), ("watch", 20)];
+    run.fault(
+        Fault {
+            what: "gateway pod killed",
+            allowed: gateway,
+        },
+        async |node, _| {
+            kill_pod(
+                node,
+                Hosted::NAMESPACE,
+                "app=proxy-server,app.kubernetes.io/instance=gamma-proxy",
+            )
+            .await
+        },
+    )
+    .await;
+    run.fault(
+        Fault {
+            what: "DNS pod killed",
+            allowed: &[("names", 20), ("connections", 20)],
+        },
+        async |node, _| {
+            kill_pod(
+                node,
+                Hosted::NAMESPACE,
+                "app=dns-server,app.kubernetes.io/instance=gamma-dns",
+            )
+            .await
+        },
+    )
+    .await;
+    run.fault(
+        Fault {
+            what: "DHCP pod killed",
+            allowed: &[("leases", 20)],
+        },
+        async |node, _| {
+            kill_pod(
+                node,
+                Hosted::NAMESPACE,
+                "app=dhcp-server,app.kubernetes.io/instance=gamma-dhcp",
+            )
+            .await
+        },
+    )
+    .await;
+
+    let table = format!(
+        "| fault | traffic | lost | outage | allowed |\n|---|---|---|---|---|\n{}",
+        run.table
+    );
+    println!("{table}");
+    if let Ok(path) = std::env::var("RELIABILITY") {
+        std::fs::write(path, &table).unwrap();
+    }
+    assert!(run.broken.is_empty(), "{}", run.broken.join("\n"));
+}

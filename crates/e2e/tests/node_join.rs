@@ -1,0 +1,168 @@
+//! A worker joins a hosted cluster through what the operator put on the VLAN. Needs root, the testbed and the image.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use oooi_e2e::{Hosted, PATIENCE, deploy, join};
+use oooi_testkit::{Node, Worker, until};
+use serde_json::json;
+
+/// The story of one cluster, with one of the engines of the gateway.
+async fn story(name: &'static str, network: &str, engine: &str) {
+    let node = Node::shared().await.unwrap();
+    node.volume(&format!("{name}-leases")).await.unwrap();
+    let (deployed, hosted) = tokio::join!(deploy(node), Hosted::start(node, name));
+    deployed.unwrap();
+    let hosted = hosted.unwrap();
+    hosted.annotate(network, engine).await.unwrap();
+    hosted.ready().await.unwrap();
+
+    let machine = format!("{name}-workers-1");
+    let worker = join(node, &hosted, &machine).await.unwrap();
+    assert_eq!(worker.name(), machine, "a node is called as its machine");
+    the_api_server_reaches_a_pod_of_the_worker(&hosted, &worker).await;
+    a_tenant_sees_nothing_but_what_is_published(node, &hosted, &worker).await;
+    drop(worker);
+    nothing_is_left_after_the_hosted_cluster(node, &hosted).await;
+}
+
+/// `kubectl logs` and `exec` go from the hosted API server through konnectivity to the kubelet on the VLAN.
+async fn the_api_server_reaches_a_pod_of_the_worker(hosted: &Hosted<'_>, worker: &Worker) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"},
+        "spec": {
+            "nodeName": worker.name(), "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "main", "image": "testbed.invalid/busybox:test", "imagePullPolicy": "Never",
+                "command": ["sh", "-c", "echo from the worker; exec sleep 3600"],
+            }],
+        },
+    });
+    // The account of the namespace is made by a controller.
+    until("the pod to be taken", PATIENCE, async || {
+        hosted
+            .administer_with(&["apply", "-f", "-"], &pod.to_string())
+            .await
+            .map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+    let wait = ["wait", "--for=condition=Ready", "--timeout=120s", "pod/probe"];
+    hosted.administer(&wait).await.unwrap();
+    assert_eq!(
+        hosted.administer(&["logs", "probe"]).await.unwrap(),
+        "from the worker\n"
+    );
+    let said = hosted
+        .administer(&["exec", "probe", "--", "echo", "inside"])
+        .await;
+    assert_eq!(said.unwrap(), "inside\n");
+}
+
+/// The gateway offers its ports, DNS its own, DHCP none; nothing of the management side answers.
+async fn a_tenant_sees_nothing_but_what_is_published(node: &Node, hosted: &Hosted<'_>, worker: &Worker) {
+    for (server, published) in [("dhcp", ""), ("dns", "53"), ("proxy", "443 6443")] {
+        let address = hosted.address_of(server).await.unwrap();
+        let open = worker.tenant().run("python3", &["-c", SCAN, &address]).unwrap();
+        assert_eq!(open.trim(), published, "open ports of {server}, {address}");
+    }
+    let management = [
+        hosted.within(&[
+            "get",
+            "service",
+            "kube-apiserver",
+            "--output=jsonpath={.spec.clusterIP}",
+        ]),
+        hosted.within(&[
+            "get",
+            "pods",
+            "--selector=app=kube-apiserver",
+            "--output=jsonpath={.items[0].status.podIP}",
+        ]),
+    ];
+    for address in management {
+        let address = address.await.unwrap();
+        let tried = worker.tenant().run(
+            "curl",
+            &[
+                "--insecure",
+                "--max-time",
+                "2",
+                &format!("https://{address}:6443/"),
+            ],
+        );
+        assert!(
+            tried.is_err(),
+            "a tenant reached {address} of the management side"
+        );
+        let here = node.run(
+            "curl",
+            &[
+                "--insecure",
+                "--silent",
+                "--max-time",
+                "5",
+                &format!("https://{address}:6443/"),
+            ],
+        );
+        assert!(here.is_ok(), "the address is alive: {here:?}");
+    }
+}
+
+/// Prints the TCP ports of an address that accept a connection.
+const SCAN: &str = r#"
+import errno, select, socket, sys
+address, pending, found = sys.argv[1], {}, []
+ports = iter(range(1, 65536))
+poll = select.poll()
+def add():
+    for port in ports:
+        s = socket.socket(); s.setblocking(False)
+        if s.connect_ex((address, port)) == errno.EINPROGRESS:
+            pending[s.fileno()] = (s, port); poll.register(s, select.POLLOUT)
+            return
+        s.close()
+for _ in range(500): add()
+while pending:
+    ready = poll.poll(3000)
+    if not ready: sys.exit(f"no answer from {len(pending)} ports of {address}, such as {next(iter(pending.values()))[1]}")
+    for fd, _ in ready:
+        s, port = pending.pop(fd); poll.unregister(fd)
+        if s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0: found.append(port)
+        s.close(); add()
+print(*sorted(found))
+"#;
+
+/// Deleting the HostedCluster removes everything, here and in the control-plane namespace.
+async fn nothing_is_left_after_the_hosted_cluster(node: &Node, hosted: &Hosted<'_>) {
+    hosted.delete().await.unwrap();
+    let kinds = "infras,dhcpservers,dnsservers,proxyservers,deployments,services,configmaps,serviceaccounts,\
+                 rolebindings,persistentvolumeclaims,networkpolicies,poddisruptionbudgets,pods,\
+                 network-attachment-definitions";
+    let ours = "--selector=app.kubernetes.io/managed-by=oooi";
+    until("everything to be gone", PATIENCE, async || {
+        let left = node
+            .kubectl(&[
+                "get",
+                kinds,
+                "--all-namespaces",
+                ours,
+                "--output=name",
+                "--ignore-not-found",
+            ])
+            .await
+            .map_err(|error| error.to_string())?;
+        let left: Vec<&str> = left.lines().filter(|name| name.contains(hosted.name())).collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(left.join(" "))
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_joins_through_the_native_engine() {
+    story("alpha", "192.168.100.0/24", "Native").await;
+}
