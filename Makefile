@@ -68,8 +68,14 @@ test-net: testbed ## the servers against real clients, peers and Envoy, in netwo
 
 .PHONY: test-node
 test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-proxy, kube-router (root)
-	@testbed/packages node
+	@testbed/packages node clients
 	$(STEP) "node tests" $(TESTBED) run --node -- cargo test --quiet --workspace --test 'node*'
+
+.PHONY: e2e
+e2e: testbed image ## the end-to-end part alone; writes what was lost by each fault to docs/reliability.md (root)
+	@testbed/packages node clients
+	$(STEP) "end to end" $(TESTBED) run --node -- env RELIABILITY="$(CURDIR)/docs/reliability.md" \
+	  cargo test --quiet -p oooi-e2e --test 'node*' -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## every parser of untrusted bytes, for FUZZ_SECONDS each

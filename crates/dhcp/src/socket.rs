@@ -92,6 +92,7 @@ impl Socket {
             source,
         };
         let index = interface::index(interface).map_err(no_interface)?;
+        interface::take_up_net_raw();
         let udp = udp(interface).and_then(interface::watched);
         let udp = udp.map_err(|source| SocketError::Udp {
             interface: interface.into(),

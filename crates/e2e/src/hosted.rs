@@ -81,8 +81,12 @@ impl<'a> Hosted<'a> {
             this.within(&["rollout", "status", &deployment, "--timeout=180s"])
                 .await?;
         }
-        this.administer_with(&["apply", "--server-side", "-f", "-"], BOOTSTRAP)
-            .await?;
+        // A ready pod is behind its Service a moment later.
+        until("the hosted API server", PATIENCE, async || {
+            let applied = this.administer_with(&["apply", "--server-side", "-f", "-"], BOOTSTRAP);
+            applied.await.map_err(|error| error.to_string())
+        })
+        .await?;
         Ok(this)
     }
 

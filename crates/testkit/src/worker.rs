@@ -108,8 +108,9 @@ impl Tenant {
 
     /// Its hardware address, by which a virtual machine is known.
     pub fn hardware_address(&self) -> Result<String, Error> {
-        let text = self.run("cat", &["/sys/class/net/eth0/address"])?;
-        Ok(text.trim().to_owned())
+        // `/sys` is the machine's and shows its interfaces. In brief: name, state, address, flags.
+        let shown = self.run("ip", &["-brief", "link", "show", "dev", "eth0"])?;
+        Ok(shown.split_whitespace().nth(2).unwrap_or_default().to_owned())
     }
 }
 

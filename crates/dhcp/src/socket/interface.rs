@@ -11,6 +11,7 @@ use std::mem::{self, MaybeUninit};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockFilter, Socket as Raw, Type};
 
 use tokio::io::Interest;
@@ -80,6 +81,16 @@ pub(super) fn want_destination(socket: &Raw) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+/// Takes up the right to raw sockets where this process has it and does not use it: so it is given by the file
+/// capability of an image whose other pods must start without it. Where it is missing, the sockets say so.
+pub(super) fn take_up_net_raw() {
+    let Ok(mut sets) = capabilities(None) else { return };
+    if sets.permitted.contains(CapabilitySet::NET_RAW) && !sets.effective.contains(CapabilitySet::NET_RAW) {
+        sets.effective |= CapabilitySet::NET_RAW;
+        let _ = set_capabilities(None, sets);
     }
 }
 
