@@ -65,15 +65,16 @@ def held(host, port, ca):
 
 
 def watch(host, port, ca, certificate, key):
-    connection = connect(host, int(port), ca, (certificate, key))
-    connection.request("GET", "/api/v1/nodes?watch=1&allowWatchBookmarks=1")
-    stream = connection.getresponse()
-    if stream.status != 200:
-        raise OSError(f"status {stream.status}")
-    connection.sock.settimeout(0.001)
+    stream = connect(host, int(port), ca, (certificate, key)).sock
+    request = f"GET /api/v1/nodes?watch=1&allowWatchBookmarks=1 HTTP/1.1\r\nHost: {host}\r\n\r\n"
+    stream.sendall(request.encode())
+    status = stream.recv(65536).split(b"\r\n")[0]
+    if b" 200 " not in status:
+        raise OSError(f"answer {status}")
+    stream.settimeout(0.001)
     while True:
         try:
-            if not stream.read1(65536):
+            if not stream.recv(65536):
                 raise ConnectionResetError("the watch ended")
         except TimeoutError:
             pass

@@ -71,10 +71,15 @@ fn container<S: Server>(server: &S, wants: &Wants) -> Container {
             protocol: Some("TCP".into()),
             ..ContainerPort::default()
         }]),
-        liveness_probe: Some(probe(Probe {
-            path: "/healthz",
-            port: METRICS_PORT,
-        })),
+        // A busy node answers late; only what is stuck for a minute is killed, since that costs its connections.
+        liveness_probe: Some(PodProbe {
+            period_seconds: Some(10),
+            failure_threshold: Some(6),
+            ..probe(Probe {
+                path: "/healthz",
+                port: METRICS_PORT,
+            })
+        }),
         readiness_probe: Some(probe(wants.readiness)),
         resources: wants.resources.clone(),
         security_context: Some(security(wants)),
@@ -150,7 +155,8 @@ fn probe(page: Probe) -> PodProbe {
             port: IntOrString::Int(page.port),
             ..HTTPGetAction::default()
         }),
-        period_seconds: Some(5),
+        period_seconds: Some(2),
+        timeout_seconds: Some(5),
         ..PodProbe::default()
     }
 }
