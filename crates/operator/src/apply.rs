@@ -13,8 +13,9 @@ use std::fmt::Debug;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -138,7 +139,7 @@ impl Writer {
     }
 
     /// Refuses a write once another process leads.
-    fn may_write<K: Object>(&self, name: &str) -> Result<(), Error> {
+    fn may_write<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
         if *self.leading.borrow() {
             return Ok(());
         }
@@ -349,6 +350,40 @@ impl Writer {
         }
     }
 
+    /// Has the API server trust this certificate of a webhook, if there is such a webhook.
+    pub async fn trust(&self, configuration: &str, certificate: &str) -> Result<(), Error> {
+        type Configuration = ValidatingWebhookConfiguration;
+        let api = Api::<Configuration>::all(self.client.clone());
+        let existing = api.get_opt(configuration).await;
+        let Some(existing) = existing.map_err(refused::<Configuration>("read", configuration))? else {
+            return Ok(());
+        };
+        let bundle = ByteString(certificate.as_bytes().to_vec());
+        let webhooks = existing.webhooks.unwrap_or_default();
+        if webhooks
+            .iter()
+            .all(|webhook| webhook.client_config.ca_bundle.as_ref() == Some(&bundle))
+        {
+            return Ok(());
+        }
+        self.may_write::<Configuration>(configuration)?;
+        let trusting =
+            |webhook: &ValidatingWebhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}});
+        let body = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": configuration},
+            "webhooks": webhooks.iter().map(trusting).collect::<Vec<_>>(),
+        });
+        api.patch(configuration, &self.params(), &Patch::Apply(&body))
+            .await
+            .map(drop)
+            .map_err(refused::<Configuration>(
+                "have the API server trust",
+                configuration,
+            ))
+    }
+
     /// Tells a person. An event that cannot be written is logged: it must not hold up the work that it is about.
     pub async fn event(&self, about: &impl Object, finding: &Finding) {
         let reference = about.object_ref(&());
@@ -401,7 +436,7 @@ impl Writer {
     }
 }
 
-fn kind<K: Object>() -> String {
+fn kind<K: Resource<DynamicType = ()>>() -> String {
     K::kind(&()).into_owned()
 }
 
@@ -417,7 +452,7 @@ fn to_json<K: Object>(object: &K, name: &str) -> Result<Value, Error> {
     })
 }
 
-fn refused<K: Object>(verb: &'static str, name: &str) -> impl Fn(kube::Error) -> Error {
+fn refused<K: Resource<DynamicType = ()>>(verb: &'static str, name: &str) -> impl Fn(kube::Error) -> Error {
     let (kind, name) = (kind::<K>(), name.to_owned());
     move |source| Error::Refused {
         verb,

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
 
 use crate::apply::Writer;
+use crate::metrics::Metrics;
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(120);
@@ -43,9 +44,29 @@ pub struct Context {
     pub images: Images,
     /// The pauses of objects that failed.
     pub pauses: Pauses,
+    /// The controller, by the name under which it writes.
+    pub controller: &'static str,
+    /// Where it is counted.
+    pub metrics: Metrics,
 }
 
 impl Context {
+    /// Looks at one object, and counts it.
+    pub async fn counted<T, E>(
+        &self,
+        object: &str,
+        look: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let result = look.await;
+        self.metrics
+            .reconciled(self.controller, began.elapsed(), result.is_ok());
+        if result.is_ok() {
+            self.pauses.succeeded(object);
+        }
+        result
+    }
+
     /// The time, for conditions.
     pub fn now(&self) -> Timestamp {
         Timestamp::now()

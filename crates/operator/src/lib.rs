@@ -10,6 +10,7 @@
 pub mod apply;
 pub mod condition;
 pub mod context;
+pub mod controllers;
 mod dhcp_server;
 mod dns_server;
 pub mod hosted_cluster;
@@ -17,7 +18,9 @@ pub mod identity;
 pub mod infra;
 pub mod lease;
 pub mod manager;
+pub mod metrics;
 pub mod presence;
 mod proxy_server;
 pub mod server;
+pub mod serving;
 mod unchanged;

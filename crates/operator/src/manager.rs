@@ -12,17 +12,21 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config as ControllerConfig};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::apply::{Object, Writer};
 use crate::context::{Context, Images, Pauses};
+use crate::controllers::Controller;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
 use crate::infra::{self, Stores, definition_of};
+use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::server;
 
@@ -39,24 +43,80 @@ pub async fn connect() -> Result<Client, kube::Error> {
 pub struct Options {
     /// The cluster.
     pub client: Client,
-    /// The only namespace that is looked after; all of them if there is none.
-    pub namespace: Option<String>,
+    /// The namespaces that are looked after; all of them if there is none.
+    pub namespaces: Vec<String>,
+    /// The controllers that run.
+    pub controllers: Vec<Controller>,
     /// The images of servers.
     pub images: Images,
     /// How long others may take to give the API server's Service an address before the gateway's is written there.
     pub load_balancer_wait: Duration,
+    /// Where reconciliations are counted.
+    pub metrics: Metrics,
     /// Whether this process leads. Once it does not, nothing is written any more.
     pub leading: watch::Receiver<bool>,
 }
 
 impl Options {
-    pub(crate) fn api<K>(&self) -> Api<K>
+    /// What is looked after of a kind. Several namespaces are a part of all of them: see [`Options::watch`].
+    fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
+        match &*self.namespaces {
+            [namespace] => Api::namespaced(self.client.clone(), namespace),
+            _ => Api::all(self.client.clone()),
+        }
+    }
+
+    /// Watches what is looked after of a kind. What the API server notes about the writers of fields is dropped:
+    /// nobody reads it here, and it is a large part of small objects.
+    pub(crate) fn watch<K>(
+        &self,
+        config: watcher::Config,
+    ) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let namespaces = self.namespaces.clone();
+        let looked_after = move |object: &K| match &object.meta().namespace {
+            Some(namespace) => namespaces.len() < 2 || namespaces.contains(namespace),
+            None => true,
+        };
+        watcher(self.api::<K>(), config)
+            .default_backoff()
+            .modify(|object| object.managed_fields_mut().clear())
+            .filter(move |event| {
+                future::ready(match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                        looked_after(object)
+                    }
+                    Ok(Event::Init | Event::InitDone) | Err(_) => true,
+                })
+            })
+    }
+
+    /// A controller of a kind.
+    pub(crate) fn controller<K>(&self) -> kube::runtime::Controller<K>
+    where
+        K: Object + Send + Sync + 'static,
+    {
+        let (store, writer) = reflector::store();
+        let changes = self
+            .watch(watcher::Config::default())
+            .reflect(writer)
+            .applied_objects();
+        kube::runtime::Controller::for_stream(changes, store)
+    }
+
+    async fn if_chosen(&self, controller: Controller, work: impl Future<Output = ()>) {
+        if self.controllers.contains(&controller) {
+            work.await;
         }
     }
 
@@ -66,6 +126,8 @@ impl Options {
             writer: Writer::new(self.client.clone(), manager, self.leading.clone()),
             images: self.images.clone(),
             pauses: Pauses::default(),
+            controller: manager,
+            metrics: self.metrics.clone(),
         })
     }
 }
@@ -75,11 +137,14 @@ pub async fn run(options: &Options) {
     let (presence, follow) = Presence::of(options.client.clone());
     tokio::join!(
         follow,
-        hosted_cluster::run(options, &presence),
-        infras(options),
-        server::watch::run::<DhcpServer>(options),
-        server::watch::run::<DnsServer>(options),
-        server::watch::run::<ProxyServer>(options),
+        options.if_chosen(Controller::HostedCluster, hosted_cluster::run(options, &presence)),
+        options.if_chosen(Controller::Infra, infras(options)),
+        options.if_chosen(Controller::DhcpServer, server::watch::run::<DhcpServer>(options)),
+        options.if_chosen(Controller::DnsServer, server::watch::run::<DnsServer>(options)),
+        options.if_chosen(
+            Controller::ProxyServer,
+            server::watch::run::<ProxyServer>(options)
+        ),
     );
 }
 
@@ -99,7 +164,7 @@ async fn infras(options: &Options) {
         .touched_objects();
     // One at a time: of two Infras on one VLAN the second must see what the first chose.
     let config = ControllerConfig::default().concurrency(1);
-    let controller = Controller::new(options.api::<Infra>(), watcher::Config::default()).with_config(config);
+    let controller = options.controller::<Infra>().with_config(config);
     let stores = Stores {
         infras: controller.store(),
         networks,
@@ -116,9 +181,10 @@ async fn infras(options: &Options) {
         .watches_stream(network_changes, move |definition| {
             users(&by_network.infras, &definition)
         })
-        .watches(
-            options.api::<Infra>(),
-            watcher::Config::default(),
+        .watches_stream(
+            options
+                .watch::<Infra>(watcher::Config::default())
+                .touched_objects(),
             move |changed| neighbours(&by_neighbour, &changed),
         )
         .run(reconcile_infra, infra_failed, ctx)
@@ -130,9 +196,8 @@ async fn reconcile_infra(infra: Arc<Infra>, ctx: Arc<InfraContext>) -> Result<Ac
     // Nothing is known of networks before they were listed once.
     let _ = tokio::time::timeout(FIRST_LOOK, ctx.stores.networks.wait_until_ready()).await;
     let key = key(&*infra);
-    let action = infra::reconcile(infra, &ctx.stores, &ctx.common).await?;
-    ctx.common.pauses.succeeded(&key);
-    Ok(action)
+    let look = infra::reconcile(infra, &ctx.stores, &ctx.common);
+    ctx.common.counted(&key, look).await
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
@@ -182,9 +247,7 @@ where
     K: Object + Send + 'static,
 {
     let config = watcher::Config::default().labels(selector);
-    watcher(options.api::<PartialObjectMeta<K>>(), config)
-        .default_backoff()
-        .touched_objects()
+    options.watch::<PartialObjectMeta<K>>(config).touched_objects()
 }
 
 pub(crate) fn key<K: Object>(object: &K) -> String {

@@ -1,12 +1,23 @@
 //! `oooi manager`: all controllers.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
+use kube::Client;
 use oooi_operator::context::Images;
+use oooi_operator::controllers::Controller;
 use oooi_operator::lease::Candidate;
 use oooi_operator::manager::{self, Options};
+use oooi_operator::metrics::Metrics;
+use oooi_operator::serving::admission::{self, Webhook};
+use oooi_operator::serving::certificate::Certificate;
+use oooi_operator::serving::keeper::Keeper;
+use oooi_operator::serving::{self, tls};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::observe::{self, Pages};
@@ -24,9 +35,12 @@ const LEASE: &str = "oooi-manager";
 /// one of them works.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The only namespace to look after; by default all of them
-    #[arg(long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
+    /// The namespaces to look after, repeated or separated by commas; by default all of them
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
+    namespace: Vec<String>,
+    /// The controllers to run, repeated or separated by commas; by default all of them
+    #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', default_values_t = Controller::ALL)]
+    controllers: Vec<Controller>,
     /// The image of this binary, for servers whose resource names none
     #[arg(long, env = "RELATED_IMAGE_OOOI", value_name = "IMAGE")]
     image: String,
@@ -46,6 +60,15 @@ pub(crate) struct Args {
     /// Where /healthz and /readyz are served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     health_probe_bind_address: SocketAddr,
+    /// Where /metrics is served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
+    metrics_bind_address: SocketAddr,
+    /// Serve metrics over TLS, and only to those whom the API server allows to get the path
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    metrics_secure: bool,
+    /// Where the API server may have Infras validated; by default nowhere
+    #[arg(long, value_name = "ADDRESS", requires = "pod_namespace")]
+    webhook_bind_address: Option<SocketAddr>,
 }
 
 /// Runs until a signal ends it, or until another manager leads.
@@ -58,15 +81,19 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         .await
         .context("no cluster is known: run it in one, or set KUBECONFIG")?;
     let (leads, leading) = watch::channel(!args.leader_elect);
+    let metrics = Metrics::default();
     let options = Options {
         client: client.clone(),
-        namespace: args.namespace.clone(),
+        namespaces: args.namespace.clone(),
+        controllers: args.controllers.clone(),
         images: Images {
             oooi: args.image.clone(),
         },
         load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
+        metrics: metrics.clone(),
         leading: leading.clone(),
     };
+    let serving = serving(args, &client, &metrics, &leading).await?;
     let election = async {
         match args.pod_namespace.clone().filter(|_| args.leader_elect) {
             Some(namespace) => candidate(args, namespace).lead(client, &leads).await,
@@ -84,12 +111,89 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             () = until_signal() => Ok(Outcome::Done),
             () = election => bail!("leadership was lost: ending, so that only the new leader works"),
             () = controllers => bail!("the controllers ended by themselves"),
+            ended = serving => ended.map(|()| Outcome::Done),
         }
     };
     // A manager that waits for its turn is ready: it is there to take over.
     let pages =
         Pages::probe(args.health_probe_bind_address, "/readyz", || true).with("/healthz", || "\"ok\"".into());
     observe::beside(vec![pages], work).await
+}
+
+/// Metrics and the webhook, with their certificate. Addresses that cannot be had are an error before it begins.
+async fn serving(
+    args: &Args,
+    client: &Client,
+    metrics: &Metrics,
+    leading: &watch::Receiver<bool>,
+) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let (registry, counted, leads) = (Arc::new(registry), metrics.clone(), leading.clone());
+    let page = move || {
+        counted.leads(*leads.borrow());
+        observe::encode(&registry)
+    };
+    let (serves, served) = tls::channel();
+    let keeper = match &args.pod_namespace {
+        Some(namespace) => Some(Keeper::new(
+            client.clone(),
+            namespace.clone(),
+            leading.clone(),
+            serves,
+        )),
+        None => {
+            // Nobody else could know a Secret's certificate here: one for this process does.
+            serves.take_up(&Certificate::new(
+                &["localhost".to_owned()],
+                None,
+                Timestamp::now(),
+            )?)?;
+            None
+        }
+    };
+    let metrics_listener = bind(args.metrics_bind_address, "metrics").await?;
+    let webhook_listener = match args.webhook_bind_address {
+        Some(address) => Some(bind(address, "the webhook").await?),
+        None => None,
+    };
+    let (client, secure, namespace) = (client.clone(), args.metrics_secure, args.pod_namespace.clone());
+    Ok(async move {
+        let metrics = async {
+            if secure {
+                let pages = serving::metrics(client.clone(), page);
+                serving::serve(metrics_listener, served.clone(), pages).await?;
+            } else {
+                axum::serve(metrics_listener, serving::open_metrics(page)).await?;
+            }
+            anyhow::Ok(())
+        };
+        let webhook = async {
+            let Some(listener) = webhook_listener else {
+                return anyhow::Ok(());
+            };
+            let (stores, follow) = admission::follow(client.clone());
+            let manager =
+                namespace.map(|namespace| format!("system:serviceaccount:{namespace}:oooi-manager"));
+            let pages = admission::router(Webhook { stores, manager });
+            let (served, ()) = tokio::join!(serving::serve(listener, served.clone(), pages), follow);
+            Ok(served?)
+        };
+        let certificate = async {
+            match keeper {
+                Some(keeper) => keeper.keep().await,
+                None => std::future::pending().await,
+            }
+            anyhow::Ok(())
+        };
+        tokio::try_join!(metrics, webhook, certificate).map(drop)
+    })
+}
+
+async fn bind(address: SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{address} cannot be listened on for {what}: choose another address"))
 }
 
 fn candidate(args: &Args, namespace: String) -> Candidate {

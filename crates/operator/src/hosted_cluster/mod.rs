@@ -106,13 +106,9 @@ async fn report(
     Ok(())
 }
 
-/// Runs one reconciliation with its bookkeeping.
-async fn reconcile_and_count(
-    cluster: Arc<HostedCluster>,
-    around: Arc<Surroundings>,
-) -> Result<Action, Error> {
+/// Looks at a HostedCluster once everything around it is known.
+async fn look(cluster: Arc<HostedCluster>, around: Arc<Surroundings>) -> Result<Action, Error> {
     around.stores.wait_until_ready(&around.presence).await;
-    let action = reconcile(&cluster, &around).await?;
-    around.common.pauses.succeeded(&watch::key(&*cluster));
-    Ok(action)
+    let key = watch::key(&*cluster);
+    around.common.counted(&key, reconcile(&cluster, &around)).await
 }

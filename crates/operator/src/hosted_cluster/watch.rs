@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use oooi_api::Infra;
 use oooi_api::foreign::{HostedCluster, Ingress, NodePool, Route};
@@ -18,7 +18,7 @@ use oooi_plan::object_name::control_plane_namespace;
 
 use super::observe::Stores;
 use super::status::Told;
-use super::{Error, MANAGER, reconcile_and_count};
+use super::{Error, MANAGER, look};
 use crate::context::Context;
 pub(super) use crate::manager::key;
 use crate::manager::{Options, failed};
@@ -46,8 +46,8 @@ pub(crate) async fn run(options: &Options, presence: &Presence) {
 }
 
 async fn follow(options: &Options, presence: &Presence) {
-    let (node_pools, pool_changes) = watched(watcher(options.api(), watcher::Config::default()));
-    let (infras, infra_changes) = watched(watcher(options.api(), watcher::Config::default()));
+    let (node_pools, pool_changes) = watched(options.watch(watcher::Config::default()));
+    let (infras, infra_changes) = watched(options.watch(watcher::Config::default()));
     // Control planes are in namespaces of their own, whichever the HostedClusters are in.
     let services = watcher(Api::all(options.client.clone()), watcher::Config::default());
     let (services, service_changes) =
@@ -67,7 +67,7 @@ async fn follow(options: &Options, presence: &Presence) {
     });
     let (ingresses, ingress_changes) = watched(ingresses);
 
-    let controller = Controller::new(options.api::<HostedCluster>(), watcher::Config::default());
+    let controller = options.controller::<HostedCluster>();
     let clusters = controller.store();
     let around = Arc::new(Surroundings {
         common: options.context(MANAGER),
@@ -98,7 +98,7 @@ async fn follow(options: &Options, presence: &Presence) {
             of_plane(&by_service, service.namespace())
         })
         .watches_stream(ingress_changes, move |_: Ingress| opted_in(&all))
-        .run(reconcile_and_count, on_error, around)
+        .run(look, on_error, around)
         .for_each(|_| future::ready(()))
         .await;
 }

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 
 use super::grant::elsewhere;
@@ -34,7 +34,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
     .touched_objects();
     let (policies, fill_policies) = reflector::store();
 
-    let controller = Controller::new(options.api::<S>(), watcher::Config::default());
+    let controller = options.controller::<S>();
     let servers = controller.store();
     let by_namespace = servers.clone();
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(options.client.clone());
@@ -127,9 +127,7 @@ fn needing<S: Server>(servers: &Store<S>, matters: impl Fn(&S) -> bool) -> Vec<O
 
 async fn reconcile_one<S: Server>(server: Arc<S>, ctx: Arc<ServerContext>) -> Result<Action, Error> {
     let key = key(&*server);
-    let action = reconcile(server, &ctx).await?;
-    ctx.common.pauses.succeeded(&key);
-    Ok(action)
+    ctx.common.counted(&key, reconcile(server, &ctx)).await
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]

@@ -15,7 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_operator::context::Images;
+use oooi_operator::controllers::Controller;
 use oooi_operator::manager::{self, Options};
+use oooi_operator::metrics::Metrics;
 use oooi_testkit::{Cluster, Namespace, until};
 use rights::Forbidden;
 use serde::de::DeserializeOwned;
@@ -88,11 +90,13 @@ impl World {
         let (manager, forbidden) = rights::client_of(cluster, "oooi-system", "oooi-manager").await;
         let options = Options {
             client: manager,
-            namespace: Some(namespace.name().to_owned()),
+            namespaces: vec![namespace.name().to_owned()],
+            controllers: Controller::ALL.to_vec(),
             images: Images {
                 oooi: "example.com/oooi:test".into(),
             },
             load_balancer_wait: Duration::ZERO,
+            metrics: Metrics::default(),
             leading: receiver,
         };
         let manager = tokio::spawn(async move { manager::run(&options).await });

@@ -1,0 +1,191 @@
+//! Keeps the manager's certificate in a Secret, from which every replica takes it, and trusted by the API server.
+//!
+//! The leader makes a new one in time. It is trusted before it is served: first the webhook's configuration gets both
+//! the new and the old one, then the Secret changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use super::certificate::Certificate;
+use super::tls::Serves;
+use crate::apply::{self, Writer};
+use crate::identity;
+
+/// The name under which this writes.
+const MANAGER: &str = "oooi-certificate";
+/// The Secret.
+const SECRET: &str = "oooi-manager-certificate";
+/// The configuration of the webhook.
+const CONFIGURATION: &str = "oooi";
+/// The Services that lead to the manager.
+const SERVICES: [&str; 2] = ["oooi-webhook", "oooi-metrics"];
+/// Annotations of the Secret: what its certificate does not say in words.
+const NAMES: &str = "hostedcluster.densityops.com/names";
+const RENEW_AT: &str = "hostedcluster.densityops.com/renew-at";
+/// The longest pause between two looks at the clock.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("no certificate can be made: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
+}
+
+/// Keeps one certificate for all managers of a namespace.
+pub struct Keeper {
+    client: Client,
+    namespace: String,
+    writer: Writer,
+    leading: watch::Receiver<bool>,
+    serves: Serves,
+}
+
+impl Keeper {
+    /// For managers in this namespace.
+    pub fn new(client: Client, namespace: String, leading: watch::Receiver<bool>, serves: Serves) -> Self {
+        let writer = Writer::new(client.clone(), MANAGER, leading.clone());
+        Keeper {
+            client,
+            namespace,
+            writer,
+            leading,
+            serves,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let services = SERVICES.iter();
+        services
+            .map(|service| format!("{service}.{}.svc", self.namespace))
+            .collect()
+    }
+
+    /// Serves the certificate, and while it leads renews it. Ends only by being dropped.
+    pub async fn keep(mut self) {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        let mut secrets = Box::pin(watcher::watch_object(secrets, SECRET).default_backoff());
+        let configurations =
+            Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(self.client.clone());
+        let mut configurations =
+            Box::pin(watcher::watch_object(configurations, CONFIGURATION).default_backoff());
+        // Nothing is made before it is known whether there is one.
+        let mut looked = false;
+        let mut current: Option<Certificate> = None;
+        loop {
+            tokio::select! {
+                Some(event) = secrets.next() => match event {
+                    Ok(secret) => {
+                        looked = true;
+                        current = secret.as_ref().and_then(read);
+                        self.serve(current.as_ref());
+                    }
+                    Err(error) => tracing::debug!(%error, "the certificate cannot be watched, trying again"),
+                },
+                Some(_) = configurations.next() => {}
+                Ok(()) = self.leading.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let leads = *self.leading.borrow();
+            if leads
+                && looked
+                && let Err(error) = self.ensure(current.as_ref(), Timestamp::now()).await
+            {
+                tracing::warn!(%error, "the certificate is not as it should be, trying again");
+            }
+        }
+    }
+
+    fn serve(&self, certificate: Option<&Certificate>) {
+        let Some(certificate) = certificate else { return };
+        if let Err(error) = self.serves.take_up(certificate) {
+            tracing::warn!(%error, secret = SECRET, "delete the Secret, and a new certificate is made");
+        }
+    }
+
+    /// Makes a certificate if there is no good one, and has it trusted. The watch brings back what was written.
+    async fn ensure(&self, current: Option<&Certificate>, now: Timestamp) -> Result<(), Error> {
+        let names = self.names();
+        if let Some(good) = current.filter(|current| current.is_good(&names, now)) {
+            return Ok(self.writer.trust(CONFIGURATION, &good.trusted).await?);
+        }
+        let new = Certificate::new(&names, current, now)?;
+        self.writer.trust(CONFIGURATION, &new.trusted).await?;
+        self.writer.apply(&write(&self.namespace, &new)).await?;
+        tracing::info!(renew_at = %new.renew_at, "made a certificate");
+        Ok(())
+    }
+}
+
+/// The Secret of a certificate.
+fn write(namespace: &str, certificate: &Certificate) -> Secret {
+    let Certificate {
+        certificate,
+        key,
+        trusted,
+        names,
+        renew_at,
+    } = certificate;
+    let bytes = |text: &String| ByteString(text.clone().into_bytes());
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(identity::labels("manager", None)),
+            annotations: Some(BTreeMap::from([
+                (NAMES.to_owned(), names.join(",")),
+                (RENEW_AT.to_owned(), renew_at.to_string()),
+            ])),
+            ..ObjectMeta::default()
+        },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        data: Some(BTreeMap::from([
+            ("tls.crt".to_owned(), bytes(certificate)),
+            ("tls.key".to_owned(), bytes(key)),
+            ("ca.crt".to_owned(), bytes(trusted)),
+        ])),
+        ..Secret::default()
+    }
+}
+
+/// The certificate of a Secret, if it can be read. One that cannot is as good as none.
+fn read(secret: &Secret) -> Option<Certificate> {
+    let annotations = secret.metadata.annotations.as_ref()?;
+    let data = secret.data.as_ref()?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    Some(Certificate {
+        certificate: text("tls.crt")?,
+        key: text("tls.key")?,
+        trusted: text("ca.crt")?,
+        names: annotations.get(NAMES)?.split(',').map(str::to_owned).collect(),
+        renew_at: annotations.get(RENEW_AT)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_what_is_damaged_is_not() {
+        let names = ["a.b.svc".to_owned(), "c.b.svc".to_owned()];
+        let certificate = Certificate::new(&names, None, Timestamp::now()).unwrap();
+        let mut secret = write("b", &certificate);
+        assert!(read(&secret).is_some_and(|again| again == certificate));
+        secret.data.as_mut().unwrap().remove("tls.key");
+        assert!(read(&secret).is_none());
+    }
+}
