@@ -14,7 +14,7 @@ use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_operator::serving::admission::{self, Webhook};
 use oooi_operator::serving::certificate::Certificate;
-use oooi_operator::serving::keeper::Keeper;
+use oooi_operator::serving::keeper::{self, Keeper};
 use oooi_operator::serving::{self, tls};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -135,10 +135,11 @@ async fn serving(
         observe::encode(&registry)
     };
     let (serves, served) = tls::channel();
-    let keeper = match &args.pod_namespace {
+    let kept = match &args.pod_namespace {
         Some(namespace) => Some(Keeper::new(
             client.clone(),
             namespace.clone(),
+            keeper::names(namespace),
             leading.clone(),
             serves,
         )),
@@ -180,7 +181,7 @@ async fn serving(
             Ok(served?)
         };
         let certificate = async {
-            match keeper {
+            match kept {
                 Some(keeper) => keeper.keep().await,
                 None => std::future::pending().await,
             }

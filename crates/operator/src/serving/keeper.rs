@@ -45,33 +45,42 @@ enum Error {
     Apply(#[from] apply::Error),
 }
 
+/// The names of the Services that lead to managers in this namespace.
+pub fn names(namespace: &str) -> Vec<String> {
+    let services = SERVICES.iter();
+    services
+        .map(|service| format!("{service}.{namespace}.svc"))
+        .collect()
+}
+
 /// Keeps one certificate for all managers of a namespace.
 pub struct Keeper {
     client: Client,
     namespace: String,
+    names: Vec<String>,
     writer: Writer,
     leading: watch::Receiver<bool>,
     serves: Serves,
 }
 
 impl Keeper {
-    /// For managers in this namespace.
-    pub fn new(client: Client, namespace: String, leading: watch::Receiver<bool>, serves: Serves) -> Self {
+    /// For managers in this namespace, which are reached by these names.
+    pub fn new(
+        client: Client,
+        namespace: String,
+        names: Vec<String>,
+        leading: watch::Receiver<bool>,
+        serves: Serves,
+    ) -> Self {
         let writer = Writer::new(client.clone(), MANAGER, leading.clone());
         Keeper {
             client,
             namespace,
+            names,
             writer,
             leading,
             serves,
         }
-    }
-
-    fn names(&self) -> Vec<String> {
-        let services = SERVICES.iter();
-        services
-            .map(|service| format!("{service}.{}.svc", self.namespace))
-            .collect()
     }
 
     /// Serves the certificate, and while it leads renews it. Ends only by being dropped.
@@ -118,11 +127,10 @@ impl Keeper {
 
     /// Makes a certificate if there is no good one, and has it trusted. The watch brings back what was written.
     async fn ensure(&self, current: Option<&Certificate>, now: Timestamp) -> Result<(), Error> {
-        let names = self.names();
-        if let Some(good) = current.filter(|current| current.is_good(&names, now)) {
+        if let Some(good) = current.filter(|current| current.is_good(&self.names, now)) {
             return Ok(self.writer.trust(CONFIGURATION, &good.trusted).await?);
         }
-        let new = Certificate::new(&names, current, now)?;
+        let new = Certificate::new(&self.names, current, now)?;
         self.writer.trust(CONFIGURATION, &new.trusted).await?;
         self.writer.apply(&write(&self.namespace, &new)).await?;
         tracing::info!(renew_at = %new.renew_at, "made a certificate");
