@@ -103,6 +103,11 @@ bench-dns: ## DNS: CPU per query beside knot, unbound and a bare echo; BENCH="--
 	cargo build --quiet --release -p oooi-dns --example dns_serve --example dns_echo
 	bench/dns.py $(BENCH)
 
+.PHONY: bench-operator
+bench-operator: testbed ## the operator: 1,000 Infras on the test control plane; INFRAS=100 for fewer
+	cargo build --quiet --release -p oooi-operator --example many_infras
+	$(TESTBED) run -- target/release/examples/many_infras $(INFRAS)
+
 ##@ Check
 
 .PHONY: check
