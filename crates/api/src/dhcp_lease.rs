@@ -49,6 +49,9 @@ pub struct DhcpLeaseSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub hostname: Option<String>,
+    /// The client is a known virtual machine: the address is freed when the machine is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub machine: bool,
     /// What the address is.
     #[serde(default)]
     pub state: DhcpLeaseState,

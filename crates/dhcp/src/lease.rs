@@ -17,6 +17,8 @@ pub struct Lease {
     pub id: Arc<[u8]>,
     /// The name of its client, if it is known.
     pub host_name: Option<Arc<str>>,
+    /// Its client was a known virtual machine: the lease goes when the machine goes.
+    pub machine: bool,
     /// How the address stands.
     pub state: State,
     /// When it came to stand so.

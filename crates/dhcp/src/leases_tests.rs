@@ -16,6 +16,7 @@ fn lease(last: u8, client: u8, state: State, expires: Timestamp) -> Lease {
         mac,
         id,
         host_name: None,
+        machine: false,
         state,
         since: NOW,
         expires,

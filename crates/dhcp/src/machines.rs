@@ -44,9 +44,18 @@ impl Machines {
         self.by_mac.get(&mac)
     }
 
-    /// The hardware addresses of machines that `self` has and `later` has no more.
-    pub fn gone_in<'a>(&'a self, later: &'a Machines) -> impl Iterator<Item = Mac> + 'a {
-        let gone = |mac: &&Mac| later.complete && !later.by_mac.contains_key(mac);
-        self.by_mac.keys().filter(gone).copied()
+    /// Whether some machine has this hardware address.
+    pub fn has(&self, mac: Mac) -> bool {
+        self.by_mac.contains_key(&mac)
+    }
+
+    /// Whether no machine has this hardware address, for certain.
+    pub fn lack(&self, mac: Mac) -> bool {
+        self.complete && !self.has(mac)
+    }
+
+    /// Every machine, by hardware address.
+    pub fn iter(&self) -> impl Iterator<Item = (Mac, &Machine)> {
+        self.by_mac.iter().map(|(mac, machine)| (*mac, machine))
     }
 }

@@ -162,6 +162,11 @@ impl Metrics {
         metrics
     }
 
+    /// Whether leases can be stored, which clients need to get one. False until the stored ones are loaded.
+    pub fn store_is_available(&self) -> bool {
+        self.store_available.get() == 1
+    }
+
     pub(crate) fn received(&self, kind: MessageType) {
         if let Some(counter) = self.received.get(&kind) {
             counter.inc();

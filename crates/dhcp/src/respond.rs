@@ -302,6 +302,7 @@ pub fn conflict(address: Ipv4Addr, mac: crate::mac::Mac, config: &Config, now: T
         mac,
         id: [].into(),
         host_name: None,
+        machine: false,
         state: State::Declined,
         since: now,
         expires,

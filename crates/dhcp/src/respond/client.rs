@@ -151,6 +151,7 @@ impl<'a> Client<'a> {
             mac: self.mac,
             id,
             host_name,
+            machine: self.machine.is_some(),
             state,
             since: view.now,
             expires,

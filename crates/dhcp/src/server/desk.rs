@@ -40,15 +40,12 @@ pub(super) struct Desk<'s> {
     /// What leaves at once.
     outbox: Outbox,
     message: Vec<u8>,
-    /// The shared store is away: only clients that have a lease are served.
-    away: bool,
 }
 
 impl<'s> Desk<'s> {
     pub(super) fn new(
         socket: &'s Socket,
         config: Arc<Config>,
-        machines: Arc<Machines>,
         stored: Vec<Lease>,
         report: Arc<dyn Report>,
         metrics: Metrics,
@@ -60,7 +57,7 @@ impl<'s> Desk<'s> {
             socket,
             leases: Leases::new(&config, stored, clock.now()),
             config,
-            machines,
+            machines: Arc::default(),
             clock,
             metrics,
             report,
@@ -70,7 +67,6 @@ impl<'s> Desk<'s> {
             pending: Batch::default(),
             outbox: Outbox::default(),
             message: Vec::with_capacity(1500),
-            away: false,
         }
     }
 
@@ -109,7 +105,7 @@ impl<'s> Desk<'s> {
         let action = respond(view, message, arrival);
         match action {
             Action::Ignore(silence) => self.ignore(message, silence),
-            Action::Offer { hold: Some(_), .. } | Action::Probe { .. } if self.away => {
+            Action::Offer { hold: Some(_), .. } | Action::Probe { .. } if self.standing.is_away() => {
                 self.ignore(message, Silence::NotStored);
             }
             Action::Probe { hold } => {

@@ -26,6 +26,8 @@ pub(super) struct Standing {
     announced: Option<Timestamp>,
     changed: Option<Timestamp>,
     store_failing: bool,
+    /// The shared store is away: only renewals go on.
+    store_away: bool,
     /// When a client last found the pool full.
     full: Option<Timestamp>,
 }
@@ -63,6 +65,16 @@ impl Standing {
             self.full = Some(now);
             self.changed(now);
         }
+    }
+
+    /// The shared store went away or came back.
+    pub(super) fn store_is_away(&mut self, away: bool) {
+        self.store_away = away;
+    }
+
+    /// Whether only clients that have a lease are served.
+    pub(super) fn is_away(&self) -> bool {
+        self.store_away
     }
 
     /// A batch was stored. True if that is news.
@@ -122,7 +134,10 @@ impl Standing {
             ("quarantined".to_owned(), count(quarantined)),
             ("rogueServers".to_owned(), count(rogues)),
             ("poolExhausted".to_owned(), i64::from(self.full.is_some())),
-            ("storeFailing".to_owned(), i64::from(self.store_failing)),
+            (
+                "storeFailing".to_owned(),
+                i64::from(self.store_failing || self.store_away),
+            ),
         ]);
         if let Some(changed) = self.changed {
             counts.insert(

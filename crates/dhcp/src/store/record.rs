@@ -1,6 +1,6 @@
 //! A lease as bytes of the journal.
 //!
-//! state, address, hardware address, since, expires (milliseconds, little endian), then the identifier and the
+//! state (its highest bit: the client is a machine), address, hardware address, since, expires (milliseconds, little endian), then the identifier and the
 //! name, each after one byte of length.
 
 use std::net::Ipv4Addr;
@@ -10,6 +10,9 @@ use crate::lease::{Lease, State};
 use crate::mac::Mac;
 use crate::time::Timestamp;
 
+/// The bit that says that the client is a machine. Journals of before have it nowhere.
+const MACHINE: u8 = 0x80;
+
 /// Appends the bytes of a lease.
 pub(super) fn encode(lease: &Lease, out: &mut Vec<u8>) {
     let Lease {
@@ -17,17 +20,19 @@ pub(super) fn encode(lease: &Lease, out: &mut Vec<u8>) {
         mac,
         id,
         host_name,
+        machine,
         state,
         since,
         expires,
     } = lease;
-    out.push(match state {
+    let state = match state {
         State::Bound => 1,
         State::Released => 2,
         State::Declined => 3,
         // The server stores neither; read back they would be leases that have ended.
         State::Probing | State::Offered => 2,
-    });
+    };
+    out.push(if *machine { state | MACHINE } else { state });
     out.extend(address.octets());
     out.extend(mac.0);
     out.extend(since.0.to_le_bytes());
@@ -49,7 +54,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Lease, &[u8])> {
     let (&expires, rest) = rest.split_first_chunk::<8>()?;
     let (id, rest) = text(rest)?;
     let (name, rest) = text(rest)?;
-    let state = match state {
+    let machine = state & MACHINE != 0;
+    let state = match state & !MACHINE {
         1 => State::Bound,
         2 => State::Released,
         3 => State::Declined,
@@ -70,6 +76,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Lease, &[u8])> {
             mac: Mac(mac),
             id: Arc::from(id),
             host_name,
+            machine,
             state,
             since,
             expires,

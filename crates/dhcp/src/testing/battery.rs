@@ -31,6 +31,7 @@ pub fn lease(address: u16, n: u8, state: State) -> Lease {
         mac: Mac([2, 0, 0, 0, 0, n]),
         id: [1, 2, 0, 0, 0, 0, n].into(),
         host_name: Some(format!("worker-{n}").into()),
+        machine: n.is_multiple_of(2),
         state,
         since: T0,
         expires: T0.after(Duration::from_secs(3600)),

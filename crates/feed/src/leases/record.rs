@@ -67,6 +67,7 @@ pub(crate) fn write(server: &str, uid: Option<&str>, lease: &Lease) -> DhcpLease
             mac: Some(lease.mac.to_string()),
             client_id: Some(lease.id.iter().map(|byte| format!("{byte:02x}")).collect()),
             hostname: lease.host_name.as_deref().map(str::to_owned),
+            machine: lease.machine,
             state: match lease.state {
                 State::Released => DhcpLeaseState::Released,
                 State::Declined => DhcpLeaseState::Quarantined,
@@ -96,6 +97,7 @@ pub(crate) fn read(record: &DhcpLease) -> Option<Lease> {
         mac,
         id,
         host_name: spec.hostname.as_deref().map(Into::into),
+        machine: spec.machine,
         state: match spec.state {
             DhcpLeaseState::Bound => State::Bound,
             DhcpLeaseState::Released => State::Released,

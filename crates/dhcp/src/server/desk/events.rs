@@ -103,21 +103,18 @@ impl Desk<'_> {
         self.check_address();
     }
 
-    /// A machine that is gone frees its lease.
+    /// A machine that is gone frees its lease, also if it went while no server ran.
     pub(in crate::server) fn learn(&mut self, machines: Arc<Machines>) {
         let now = self.clock.now();
-        let gone: Vec<Mac> = self.machines.gone_in(&machines).collect();
-        for mac in gone {
-            let leases: Vec<Lease> = self
-                .leases
-                .of_mac(mac)
-                .filter(|lease| lease.is_active(now))
-                .cloned()
-                .collect();
-            for lease in leases {
-                info!(%mac, address = %lease.address, "freed: the machine is gone");
-                self.store(lease.released(now));
-            }
+        let gone = |lease: &&Lease| {
+            lease.is_active(now)
+                && machines.lack(lease.mac)
+                && (lease.machine || self.machines.has(lease.mac))
+        };
+        let gone: Vec<Lease> = self.leases.iter().filter(gone).cloned().collect();
+        for lease in gone {
+            info!(mac = %lease.mac, address = %lease.address, "freed: the machine is gone");
+            self.store(lease.released(now));
         }
         self.machines = machines;
     }
@@ -147,13 +144,13 @@ impl Desk<'_> {
             Update::Put(lease) => self.leases.put(lease),
             Update::Forget(address) => self.leases.forget(address),
             Update::Away => {
+                self.standing.store_is_away(true);
                 error!("the lease store is away: leases are renewed, new clients get no address");
-                self.away = true;
                 self.metrics.store_available.set(0);
             }
             Update::Back => {
+                self.standing.store_is_away(false);
                 info!("the lease store is back");
-                self.away = false;
                 self.metrics.store_available.set(1);
                 self.leases.hold_expired_until(now.after(self.config.lease_time));
             }

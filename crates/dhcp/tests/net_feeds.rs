@@ -22,9 +22,11 @@ use oooi_dhcp::metrics::Metrics;
 use oooi_dhcp::server::{self, Feeds};
 use oooi_dhcp::socket::Socket;
 use oooi_dhcp::store::{Exception, LeaseStore, Loaded, StoreError};
+use oooi_dhcp::testing::battery;
 use oooi_dhcp::testing::fixture::{self, SERVER};
 use oooi_dhcp::testing::packet::Packet;
 use oooi_dhcp::testing::shared::Shared;
+use oooi_dhcp::time::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -64,6 +66,7 @@ struct World<'a> {
     shared: &'a Shared,
     report: &'a Recorded,
     registry: &'a Registry,
+    metrics: &'a Metrics,
 }
 
 impl World<'_> {
@@ -82,6 +85,11 @@ impl World<'_> {
 }
 
 fn with_server(more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'_>)) {
+    with_stored(&[], more, body);
+}
+
+/// The same, with leases of before.
+fn with_stored(stored: &[Lease], more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'_>)) {
     let mut lan = Lan::new("192.168.100.2/24");
     let station = lan.attach();
     station.run("ip addr add 192.168.100.9/24 dev eth0");
@@ -92,10 +100,16 @@ fn with_server(more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'
         Arc::new(AtomicBool::new(false)),
         Arc::new(Recorded::default()),
     );
+    let filled = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    assert_eq!(filled.block_on(shared.store().commit(stored)).unwrap(), []);
     let (_config, config) = watch::channel(Arc::new(Config::from_spec(&fixture::spec(more), &[]).unwrap()));
     let (machines, index) = watch::channel(Arc::new(Machines::default()));
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    let seen = metrics.clone();
     let (ready, is_ready) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
     let store = Failing(shared.store(), failing.clone());
@@ -130,6 +144,7 @@ fn with_server(more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'
             shared: &shared,
             report: &report,
             registry: &registry,
+            metrics: &seen,
         };
         body(world);
         drop(end);
@@ -195,12 +210,54 @@ fn a_machine_gets_its_name_and_its_lease_is_freed_when_it_is_gone() {
 }
 
 #[test]
+fn a_machine_that_went_while_no_server_ran_frees_its_lease_and_other_clients_keep_theirs() {
+    let now = Timestamp::wall();
+    let lease = |last: u8, mac: Mac, machine: bool| Lease {
+        address: ip(last),
+        mac,
+        machine,
+        since: now,
+        expires: now.after(Duration::from_secs(600)),
+        ..battery::lease(0, 1, State::Bound)
+    };
+    let (here, other) = (Mac([2, 0, 0, 0, 0, 3]), Mac([2, 0, 0, 0, 0, 4]));
+    let stored = [
+        lease(11, WORKER, true),
+        lease(12, here, true),
+        lease(13, other, false),
+    ];
+    with_stored(
+        &stored,
+        |_| {},
+        |world| {
+            let machine = Machine {
+                name: "worker-3".into(),
+                address: None,
+            };
+            world
+                .machines
+                .send_replace(Arc::new(Machines::complete([(here, machine)])));
+            await_that("the lease of the one that is gone is freed", || {
+                world.lease(ip(11)).unwrap().state == State::Released
+            });
+            assert_eq!(world.lease(ip(12)).unwrap().state, State::Bound, "it is there");
+            assert_eq!(
+                world.lease(ip(13)).unwrap().state,
+                State::Bound,
+                "it never was a machine"
+            );
+        },
+    );
+}
+
+#[test]
 fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
     with_server(
         |_| {},
         |world| {
             world.relay.discover(WORKER);
             let offer = world.relay.receive().expect("an offer");
+            assert!(world.metrics.store_is_available());
             world.failing.store(true, Ordering::SeqCst);
             for _ in 0..2 {
                 world.relay.select(WORKER, offer.yiaddr());
@@ -211,6 +268,7 @@ fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
                 world.metric("oooi_dhcp_store_failures_total 2")
                     && world.metric("oooi_dhcp_store_available 0")
             );
+            assert!(!world.metrics.store_is_available(), "the probe follows");
             world.failing.store(false, Ordering::SeqCst);
             world.relay.select(WORKER, offer.yiaddr());
             assert_eq!(world.relay.receive().expect("an ACK").kind(), 5);
