@@ -6,7 +6,7 @@
 //! stays.
 //!
 //! Other facts come by watches of their own: the pods behind a gateway ([`endpoints`]), virtual machines
-//! ([`machines`]), names ([`names`]). Two things go out: how a server is ([`status`]) and leases that several servers
+//! ([`machines`]), our other DHCP servers ([`servers`]), names ([`names`]). Two things go out: how a server is ([`status`]) and leases that several servers
 //! share ([`leases`]).
 //!
 //! An API server that is away changes nothing: what is known is served on, reconnecting backs off with jitter, and
@@ -23,6 +23,7 @@ pub mod leases;
 pub mod live;
 pub mod machines;
 pub mod names;
+pub mod servers;
 pub mod status;
 mod watching;
 

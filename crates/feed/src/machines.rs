@@ -7,11 +7,12 @@
 //! Where KubeVirt is not installed the index stays empty, and fills when it comes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use oooi_api::foreign::VirtualMachineInstance;
+use oooi_api::foreign::{ObservedInterface, VirtualMachineInstance};
 use oooi_dhcp::mac::Mac;
 use oooi_dhcp::machines::{Machine, Machines};
 use tokio::sync::watch;
@@ -67,30 +68,38 @@ pub fn follow(client: Client, namespace: Option<&str>) -> watch::Receiver<Arc<Ma
     receiver
 }
 
-/// The hardware addresses of one machine.
-type Interfaces = Vec<Mac>;
+/// The interfaces of one machine: the hardware address, and the address that is seen there.
+type Interfaces = Vec<(Mac, Option<Ipv4Addr>)>;
 
 fn key(machine: &VirtualMachineInstance) -> (String, String) {
     (machine.namespace().unwrap_or_default(), machine.name_any())
 }
 
 fn machines(name: &str, interfaces: &Interfaces) -> impl Iterator<Item = (Mac, Machine)> {
-    let machine = Machine {
-        name: name.into(),
-        address: None,
-    };
-    interfaces.iter().map(move |mac| (*mac, machine.clone()))
+    let name: Arc<str> = name.into();
+    interfaces.iter().map(move |(mac, address)| {
+        let machine = Machine {
+            name: name.clone(),
+            address: *address,
+        };
+        (*mac, machine)
+    })
 }
 
-/// Each interface's address by the specification, else by the status. One that only the guest knows is none of ours.
+/// Each interface's hardware address by the specification, else by the status. One that only the guest knows is none
+/// of ours. An address counts on a network of Multus alone: on the pod network it is the pod's.
 fn interfaces(machine: &VirtualMachineInstance) -> Interfaces {
-    let read = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Mac>().ok());
-    let observed: HashMap<&str, Mac> = machine
+    let mac = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Mac>().ok());
+    let observed: HashMap<&str, &ObservedInterface> = machine
         .status
         .iter()
         .flat_map(|status| &status.interfaces)
-        .filter_map(|interface| Some((interface.name.as_deref()?, read(&interface.mac)?)))
+        .filter_map(|interface| Some((interface.name.as_deref()?, interface)))
         .collect();
+    let is_multus = |name: &str| {
+        let mut networks = machine.spec.networks.iter();
+        networks.any(|network| network.name.as_deref() == Some(name) && network.multus.is_some())
+    };
     let asked = machine
         .spec
         .domain
@@ -99,10 +108,21 @@ fn interfaces(machine: &VirtualMachineInstance) -> Interfaces {
         .flat_map(|devices| &devices.interfaces);
     asked
         .filter_map(|interface| {
-            let seen = || observed.get(interface.name.as_deref()?).copied();
-            read(&interface.mac_address).or_else(seen)
+            let name = interface.name.as_deref();
+            let seen = name.and_then(|name| observed.get(name));
+            let mac = mac(&interface.mac_address).or_else(|| mac(&seen?.mac))?;
+            let address = seen
+                .filter(|_| name.is_some_and(is_multus))
+                .and_then(|seen| address(seen));
+            Some((mac, address))
         })
         .collect()
+}
+
+/// The first IPv4 address of an interface. Some versions write a prefix length behind it.
+fn address(seen: &ObservedInterface) -> Option<Ipv4Addr> {
+    let mut all = seen.ip_address.iter().chain(&seen.ip_addresses);
+    all.find_map(|text| text.split('/').next()?.parse().ok())
 }
 
 #[cfg(test)]
@@ -125,7 +145,10 @@ mod tests {
                 {"mac": "02:00:00:00:00:0c"}, {"name": "d", "mac": "02:00:00:00:00:04"},
             ]},
         }));
-        let macs: Vec<String> = interfaces(&machine).iter().map(ToString::to_string).collect();
+        let macs: Vec<String> = interfaces(&machine)
+            .iter()
+            .map(|(mac, _)| mac.to_string())
+            .collect();
         assert_eq!(
             macs,
             ["02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:04"]
@@ -138,5 +161,30 @@ mod tests {
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "w"},
         }));
         assert!(interfaces(&machine).is_empty());
+    }
+
+    #[test]
+    fn an_address_is_taken_from_the_vlan_and_not_from_the_pod_network() {
+        let machine = machine(serde_json::json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "w"},
+            "spec": {
+                "domain": {"devices": {"interfaces": [
+                    {"name": "pod", "macAddress": "02:00:00:00:00:01"},
+                    {"name": "vlan", "macAddress": "02:00:00:00:00:02"},
+                    {"name": "new", "macAddress": "02:00:00:00:00:03"},
+                ]}},
+                "networks": [
+                    {"name": "pod", "pod": {}}, {"name": "vlan", "multus": {"networkName": "vlan100"}},
+                    {"name": "new", "multus": {"networkName": "vlan200"}},
+                ],
+            },
+            "status": {"interfaces": [
+                {"name": "pod", "ipAddress": "10.244.0.7"},
+                {"name": "vlan", "ipAddress": "fe80::1", "ipAddresses": ["fe80::1", "192.168.100.7/24"]},
+            ]},
+        }));
+        let addresses: Vec<Option<Ipv4Addr>> =
+            interfaces(&machine).iter().map(|(_, address)| *address).collect();
+        assert_eq!(addresses, [None, Some(Ipv4Addr::new(192, 168, 100, 7)), None]);
     }
 }

@@ -1,9 +1,10 @@
 //! Names for the DNS server: who has which address, from leases and from virtual machines.
 //!
 //! A lease gives a name to its address while a client has it: the name of the machine with its hardware address,
-//! else the one that the client gave itself.
+//! else the one that the client gave itself. A machine without such a lease, because its DHCP server keeps leases in a
+//! file of its own, is known by the address that KubeVirt sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ const SWEEP: Duration = Duration::from_secs(15);
 
 /// Follows the names that the leases of a DHCP server give, with the machines that they belong to.
 ///
-/// Only leases that are kept as resources are seen. The task ends when nobody holds the receiver any more.
+/// Only leases that are kept as resources are seen as such. The task ends when nobody holds the receiver any more.
 pub fn follow(
     client: Client,
     namespace: &str,
@@ -69,10 +70,17 @@ pub fn follow(
 /// The names of addresses that clients have now.
 fn names<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: Timestamp) -> Names {
     let mut names = Names::default();
+    let mut leased = HashSet::new();
     for lease in leases.filter(|lease| lease.is_active(now)) {
         let machine = machines.get(lease.mac).map(|machine| &machine.name);
         if let Some(name) = machine.or(lease.host_name.as_ref()) {
             names.add(name.to_lowercase(), lease.address.into());
+        }
+        leased.insert(lease.mac);
+    }
+    for (_, machine) in machines.iter().filter(|(mac, _)| !leased.contains(mac)) {
+        if let Some(address) = machine.address {
+            names.add(machine.name.to_lowercase(), address.into());
         }
     }
     names
@@ -82,6 +90,7 @@ fn names<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: 
 mod tests {
     use super::*;
     use oooi_dhcp::lease::State;
+    use oooi_dhcp::mac::Mac;
     use oooi_dhcp::machines::Machine;
     use oooi_dhcp::testing::battery::lease;
 
@@ -102,5 +111,28 @@ mod tests {
         assert_eq!(hosts.keys().collect::<Vec<_>>(), ["pool-a-x7", "worker-2"]);
         let later = now.after(Duration::from_secs(7200));
         assert!(names(leases.iter(), &machines, later).hosts.is_empty());
+    }
+
+    #[test]
+    fn a_machine_without_a_lease_is_named_by_what_kubevirt_sees() {
+        let leased = lease(1, 1, State::Bound);
+        let seen = |name: &str, last: u8| Machine {
+            name: name.into(),
+            address: Some(Ipv4Addr::new(10, 0, 0, last)),
+        };
+        let machines = Machines::complete([
+            (leased.mac, seen("pool-a", 9)),
+            (Mac([2, 0, 0, 0, 0, 7]), seen("pool-B", 7)),
+        ]);
+        let now = leased.since.after(Duration::from_secs(1));
+        let hosts = names([&leased].into_iter(), &machines, now).hosts;
+        let address = |last: u8| vec![std::net::IpAddr::from([10, 0, 0, last])];
+        assert_eq!(
+            hosts,
+            BTreeMap::from([
+                ("pool-a".to_owned(), address(1)),
+                ("pool-b".to_owned(), address(7))
+            ])
+        );
     }
 }

@@ -21,7 +21,7 @@ use oooi_dhcp::store::LeaseStore;
 use oooi_dhcp::testing::battery::lease;
 use oooi_dhcp::time::Timestamp;
 use oooi_feed::leases::ClusterStore;
-use oooi_feed::{endpoints, machines, names};
+use oooi_feed::{endpoints, machines, names, servers};
 use oooi_proxy::snapshot::Snapshot;
 use serde_json::json;
 use support::{Bed, LONG, timed};
@@ -196,4 +196,29 @@ async fn machines_are_known_as_soon_as_their_kind_is_and_give_names_to_leases() 
     api.delete("pool-x7", &Default::default()).await.unwrap();
     let gone = machines.wait_for(|machines| machines.get(mac).is_none());
     assert!(timed("the machine is gone", gone).await.0.unwrap().complete);
+}
+
+#[tokio::test]
+async fn our_other_dhcp_servers_are_known_as_they_come_and_go() {
+    let bed = Bed::new("servers").await;
+    let namespace = bed.namespace.name();
+    let (_machines, machines) = watch::channel(Arc::default());
+    let mut index = servers::join(bed.client.clone(), namespace, machines);
+    let server = json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "DHCPServer", "metadata": {"name": "other-dhcp"},
+        "spec": {
+            "networkConfig": {"cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "serverIP": "192.168.100.12",
+                "additionalServerIPs": ["192.168.100.13"]},
+            "leaseConfig": {"rangeStart": "192.168.100.100", "rangeEnd": "192.168.100.150", "storage": "Kubernetes"},
+            "replicas": 2,
+        },
+    });
+    bed.namespace.apply(&server.to_string()).await.unwrap();
+    let known = |last: u8| std::net::Ipv4Addr::new(192, 168, 100, last);
+    let there = index.wait_for(|index| index.servers.iter().eq(&[known(12), known(13)]));
+    timed("both addresses", there).await.0.unwrap();
+    let servers: Api<oooi_api::DhcpServer> = Api::namespaced(bed.client.clone(), namespace);
+    servers.delete("other-dhcp", &Default::default()).await.unwrap();
+    let gone = index.wait_for(|index| index.servers.is_empty());
+    timed("they are gone", gone).await.0.unwrap();
 }

@@ -104,6 +104,16 @@ pub struct ObservedInterface {
     /// Its MAC address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
+    /// Its first address, as the guest's agent or the pod says.
+    #[serde(rename = "ipAddress", skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    /// All its addresses.
+    #[serde(
+        rename = "ipAddresses",
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ip_addresses: Vec<String>,
 }
 
 #[cfg(test)]
@@ -130,7 +140,7 @@ spec:
       interfaces: [{name: iface1, bridge: {}, macAddress: '02:00:00:00:00:01'}]
 status:
   phase: Running
-  interfaces: [{name: iface1, mac: '02:00:00:00:00:02', queueCount: 1}]
+  interfaces: [{name: iface1, mac: '02:00:00:00:00:02', ipAddress: 192.168.100.7, ipAddresses: [192.168.100.7, 'fe80::1'], queueCount: 1}]
 ",
         );
         let interfaces = machine.spec.domain.unwrap().devices.unwrap().interfaces;
@@ -140,6 +150,8 @@ status:
         assert_eq!(machine.spec.networks[1].multus, None);
         let status = machine.status.unwrap();
         assert_eq!(status.interfaces[0].mac.as_deref(), Some("02:00:00:00:00:02"));
+        assert_eq!(status.interfaces[0].ip_address.as_deref(), Some("192.168.100.7"));
+        assert_eq!(status.interfaces[0].ip_addresses.len(), 2);
         assert_eq!(status.phase.as_deref(), Some("Running"));
     }
 

@@ -95,7 +95,9 @@ async fn run_with<S: LeaseStore>(
     // Machines are only known where there is a cluster; the sender is kept so that none are waited for.
     let (_none, none) = watch::channel(Arc::default());
     let machines = followed.cluster.as_ref().map(|cluster| {
-        oooi_feed::machines::follow(cluster.own.client.clone(), args.machine_namespace.as_deref())
+        let own = &cluster.own;
+        let machines = oooi_feed::machines::follow(own.client.clone(), args.machine_namespace.as_deref());
+        oooi_feed::servers::join(own.client.clone(), &own.namespace, machines)
     });
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -104,9 +106,10 @@ async fn run_with<S: LeaseStore>(
         machines: machines.unwrap_or(none),
         commands,
     };
+    let ready = metrics.clone();
     let serving = server::run(socket, feeds, store, followed.report, metrics, until_signal());
     let registry = Arc::new(registry);
-    let pages = args.bind.pages(move || observe::encode(&registry), || true);
+    let pages = args.bind.pages(move || observe::encode(&registry), move || ready.store_is_available());
     observe::beside(vec![pages], serving).await?;
     Ok(Outcome::Done)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oooi_api::DnsServer;
 use oooi_dns::config::Config;
-use oooi_dns::server::{Listeners, Options, Server};
+use oooi_dns::server::{Listeners, Options, RateLimit, Server};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Log one query in so many
     #[arg(long, value_name = "N")]
     query_log: Option<u32>,
+    /// Answers a second that one client may have by UDP; over it, it is sent to TCP. By default any number
+    #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..))]
+    rate_limit: Option<u32>,
     /// Where /health is served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     health_bind_address: SocketAddr,
@@ -72,6 +75,8 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let options = Options {
         cache_octets: args.cache_size << 20,
         query_log: args.query_log,
+        // A second's worth at once: a client that boots asks for many names in a moment.
+        rate_limit: args.rate_limit.map(|rate| RateLimit { rate, burst: rate }),
         ..Options::default()
     };
     let server = Server::new(options, cores);

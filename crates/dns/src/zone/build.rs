@@ -21,7 +21,8 @@ pub enum Translation<'a> {
 
 impl Zone {
     /// Builds the zone of a view from the configuration and the names learnt meanwhile. Static entries win
-    /// over learnt names; names that are no host names, or too long below the domain, are left out.
+    /// over learnt names; names that are no host names, or too long below the domain,
+    /// are left out, and so are addresses of other networks that a machine has.
     pub fn build(config: &Config, names: &Names, translation: Translation<'_>) -> Zone {
         let domain = config.domain.clone();
         // A domain too long for `ns.` in front of it stands for its own name server.
@@ -51,8 +52,15 @@ impl Zone {
                 continue; // a machine that calls itself `*` does not get every name
             }
             let mut node = Node::default();
-            addresses.iter().for_each(|&address| node.add(address));
-            zone.insert_if_new(&name, node);
+            let on_the_vlan =
+                |address: &&IpAddr| matches!(address, IpAddr::V4(v4) if config.network.contains(v4));
+            addresses
+                .iter()
+                .filter(on_the_vlan)
+                .for_each(|&address| node.add(address));
+            if node != Node::default() {
+                zone.insert_if_new(&name, node);
+            }
         }
         zone.add_pointers(config, names);
         zone
