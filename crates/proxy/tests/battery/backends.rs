@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -87,8 +88,7 @@ async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: Arc<str
     }
 }
 
-/// Ends TLS and tells its name.
-pub async fn tls(name: &str, identity: &Identity) -> Backend {
+fn acceptor(identity: &Identity) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -96,11 +96,60 @@ pub async fn tls(name: &str, identity: &Identity) -> Backend {
         .with_no_client_auth()
         .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
         .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Ends TLS and tells its name.
+pub async fn tls(name: &str, identity: &Identity) -> Backend {
+    let acceptor = acceptor(identity);
     let name: Arc<str> = name.into();
     accept(move |stream| {
         let (acceptor, name) = (acceptor.clone(), name.clone());
         async move { converse(acceptor.accept(stream).await?, name).await }
+    })
+    .await
+}
+
+/// Ends TLS and speaks as much HTTP as an API server: a watch with an event, a long silence and another event; or an
+/// upgrade, after which every byte is sent back.
+pub async fn http(identity: &Identity, silence: Duration) -> Backend {
+    let acceptor = acceptor(identity);
+    accept(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let mut stream = BufReader::new(acceptor.accept(stream).await?);
+            let mut upgrade = None;
+            loop {
+                let mut line = String::new();
+                stream.read_line(&mut line).await?;
+                match line.trim_end().split_once(": ") {
+                    Some(("Upgrade", protocol)) => upgrade = Some(protocol.to_owned()),
+                    None if line.trim_end().is_empty() => break,
+                    _ => {}
+                }
+            }
+            let Some(protocol) = upgrade else {
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nADDED\n").await?;
+                stream.flush().await?;
+                tokio::time::sleep(silence).await; // the silence is what is tested
+                stream.write_all(b"MODIFIED\n").await?;
+                return stream.shutdown().await;
+            };
+            let head = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            stream.flush().await?;
+            let mut buffer = vec![0; 64 * 1024];
+            loop {
+                let count = stream.read(&mut buffer).await?;
+                if count == 0 {
+                    return stream.shutdown().await;
+                }
+                stream.write_all(&buffer[..count]).await?;
+                stream.flush().await?;
+            }
+        }
     })
     .await
 }

@@ -14,6 +14,7 @@ pub mod changes;
 pub mod clients;
 pub mod routing;
 pub mod streams;
+pub mod upgrades;
 pub mod world;
 
 use std::net::IpAddr;
@@ -65,7 +66,7 @@ macro_rules! battery {
         battery!($start:
             routing::{
                 names_lead_to_their_backends, curl_and_openssl_and_go_get_through, without_a_name_kube_apiserver_answers,
-                what_no_route_names_is_reset, a_hello_is_read_however_it_is_split, plain_tcp_is_passed_on_unread,
+                what_no_route_names_is_reset, a_hello_is_read_however_it_is_split, a_hello_of_three_segments_is_read, plain_tcp_is_passed_on_unread,
                 a_backend_that_wants_it_learns_the_client, datagrams_are_relayed_by_session,
             },
             streams::{
@@ -73,6 +74,7 @@ macro_rules! battery {
                 a_slow_reader_holds_its_sender_back, a_silent_connection_ends_and_a_used_one_stays,
                 a_backend_that_dies_ends_its_connections, many_streams_keep_to_themselves,
             },
+            upgrades::{upgraded_connections_and_watches_outlive_a_long_silence},
             changes::{
                 an_established_connection_survives_every_change_of_names, ports_come_and_go,
                 a_dead_endpoint_costs_no_connection, without_endpoints_connections_are_reset_until_some_come,

@@ -1,6 +1,7 @@
 //! Which connection goes where.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,6 +185,70 @@ pub async fn a_hello_is_read_however_it_is_split(engine: &impl Engine) {
         Some(two_records.clone()),
         "over two records"
     );
+}
+
+/// A hello of about 3 KB: key shares of two post-quantum groups, as clients send that do not want a second round.
+fn post_quantum_hello(name: &str) -> Vec<u8> {
+    fn sized(bytes: &[u8]) -> Vec<u8> {
+        [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat()
+    }
+    fn extension(kind: u16, data: &[u8]) -> Vec<u8> {
+        [&kind.to_be_bytes()[..], &sized(data)].concat()
+    }
+    let share = |group: u16, length: usize| [&group.to_be_bytes()[..], &sized(&vec![0x5a; length])].concat();
+    // X25519MLKEM768 and SecP384R1MLKEM1024.
+    let shares = [share(0x11ec, 1216), share(0x11ed, 1665)].concat();
+    let server_name = [&[0], &sized(name.as_bytes())[..]].concat();
+    // The name comes last, so that nothing can be said before all of it is there.
+    let extensions = [
+        extension(0x002b, &[2, 3, 4]),
+        extension(0x0033, &sized(&shares)),
+        extension(0x0000, &sized(&server_name)),
+    ]
+    .concat();
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0],
+        &sized(&[0x13, 1]),
+        &[1, 0],
+        &sized(&extensions),
+    ]
+    .concat();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let handshake = [&[1], &length[1..], &body[..]].concat();
+    [&[0x16, 3, 1][..], &sized(&handshake)].concat()
+}
+
+pub async fn a_hello_of_three_segments_is_read(engine: &impl Engine) {
+    let echo = backends::echo().await;
+    let mut world = World::default();
+    world
+        .publish("api", "api.demo.test", 8443, &[echo.address])
+        .publish(
+            "other",
+            "other.demo.test",
+            8443,
+            &["127.0.0.1:1".parse().unwrap()],
+        );
+    engine.apply(world.snapshot()).await;
+    let at = SocketAddr::new(engine.ip(), 8443);
+    let hello = post_quantum_hello("api.demo.test");
+    assert!(hello.len() > 2900, "{} octets", hello.len());
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let segments: Vec<&[u8]> = hello.chunks(1200).collect();
+    assert_eq!(segments.len(), 3);
+    for segment in segments {
+        stream.write_all(segment).await.unwrap();
+        // A pause, so that each arrives by itself and the gateway wakes up for a part of a hello.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut heard = vec![0; hello.len()];
+    in_time("the echo", stream.read_exact(&mut heard)).await.unwrap();
+    assert!(heard == hello);
+    let other = post_quantum_hello("unknown.demo.test");
+    assert!(is_refused(at, &other).await);
 }
 
 pub async fn plain_tcp_is_passed_on_unread(engine: &impl Engine) {
