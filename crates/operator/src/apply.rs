@@ -1,4 +1,4 @@
-//! The only file that writes to the cluster.
+//! The only module that writes to the cluster.
 //!
 //! ```text
 //! wanted object ─► is there one? ─┬─ not ours ──► refused, named
@@ -9,15 +9,15 @@
 //! as wanted costs one read; a status is written only if it changed; and once leadership is lost every write is
 //! refused before it leaves.
 
+mod elsewhere;
+
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
-use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::condition::Finding;
-use crate::identity::{self, FINALIZER, OURS, Role};
+use crate::identity::{self, OURS};
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
 /// The longest note that the API server takes for an event.
@@ -244,67 +244,6 @@ impl Writer {
         }
     }
 
-    /// Deletes what `owner` has in other namespaces, except the objects of these namespaces and names. `known` is
-    /// what a watch keeps at hand.
-    pub async fn prune_elsewhere<K: Object>(
-        &self,
-        owner: &impl Object,
-        role: Role,
-        known: &[Arc<PartialObjectMeta<K>>],
-        keep: &[(String, String)],
-    ) -> Result<(), Error> {
-        let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
-        for object in known {
-            let meta = object.meta();
-            let owned = identity::owner_elsewhere(meta) == Some((&namespace, &name));
-            let place = (object.namespace().unwrap_or_default(), object.name_any());
-            if owned && identity::has_role(meta, role) && !keep.contains(&place) {
-                self.delete_exactly::<K>(meta).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes everything of a kind that `owner` has in other namespaces, wherever that is. It is asked for from the
-    /// API server: a watch may lag behind what was just written.
-    pub async fn clear_elsewhere<K: Object>(&self, owner: &impl Object, role: Role) -> Result<(), Error> {
-        let selector = identity::select_elsewhere(owner, role);
-        let list = Api::<K>::all(self.client.clone())
-            .list_metadata(&ListParams::default().labels(&selector))
-            .await
-            .map_err(refused::<K>("list", &selector))?;
-        for object in list.items {
-            self.delete_exactly::<K>(object.meta()).await?;
-        }
-        Ok(())
-    }
-
-    /// Holds a resource until what it has in other namespaces is gone, or lets it go.
-    pub async fn hold<K: Object>(&self, object: &K, held: bool) -> Result<(), Error> {
-        if object.finalizers().iter().any(|name| name == FINALIZER) == held {
-            return Ok(());
-        }
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let full = full(&namespace, &name);
-        self.may_write::<K>(&full)?;
-        let finalizers: &[&str] = if held { &[FINALIZER] } else { &[] };
-        let body = json!({
-            "apiVersion": K::api_version(&()),
-            "kind": K::kind(&()),
-            "metadata": {"name": name, "uid": object.uid(), "finalizers": finalizers},
-        });
-        match self
-            .api::<K>(&namespace)
-            .patch(&name, &self.params(), &Patch::Apply(&body))
-            .await
-        {
-            Ok(_) => Ok(()),
-            // It went in between, which is what was wanted.
-            Err(kube::Error::Api(status)) if !held && matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(refused::<K>("write the finalizer of", &full)(error)),
-        }
-    }
-
     /// Writes our part of a status, if it changed. `before` is the status as it was read.
     pub async fn status<K: Object>(&self, object: &K, before: &Value, status: &Value) -> Result<(), Error> {
         if status_contains(before, status) {
@@ -382,6 +321,51 @@ impl Writer {
                 "have the API server trust",
                 configuration,
             ))
+    }
+
+    /// Removes entries of a status that pods wrote which are gone. Each is named by its place in the list and its pod:
+    /// if another one is there by now, nothing is removed, and the change brings the next look.
+    pub async fn forget_reports<K: Object>(
+        &self,
+        object: &K,
+        stale: &[(usize, String)],
+    ) -> Result<(), Error> {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let full = full(&namespace, &name);
+        self.may_write::<K>(&full)?;
+        // From the end, so that the places of the others stay.
+        let steps: Vec<Value> = stale
+            .iter()
+            .rev()
+            .flat_map(|(place, pod)| {
+                [
+                    json!({"op": "test", "path": format!("/status/servers/{place}/pod"), "value": pod}),
+                    json!({"op": "remove", "path": format!("/status/servers/{place}")}),
+                ]
+            })
+            .collect();
+        let patch: Patch<Value> = match serde_json::from_value(Value::Array(steps)) {
+            Ok(steps) => Patch::Json(steps),
+            Err(source) => {
+                return Err(Error::Json {
+                    kind: kind::<K>(),
+                    name: full,
+                    source,
+                });
+            }
+        };
+        match self
+            .api::<K>(&namespace)
+            .patch_status(&name, &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+            Err(error) => Err(refused::<K>("write the status of", &full)(error)),
+        }
     }
 
     /// Tells a person. An event that cannot be written is logged: it must not hold up the work that it is about.

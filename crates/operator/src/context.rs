@@ -19,6 +19,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 pub struct Images {
     /// The image of this binary.
     pub oooi: String,
+    /// The image of Envoy, if one is known.
+    pub envoy: Option<String>,
+}
+
+/// What the cluster is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Platform {
+    /// Kubernetes with Pod Security.
+    #[default]
+    Kubernetes,
+    /// OpenShift, where SecurityContextConstraints decide what pods may ask for.
+    OpenShift,
 }
 
 /// Default images that an earlier operator stored in resources. They mean that nobody chose one.
@@ -32,6 +44,14 @@ impl Images {
             .unwrap_or(&self.oooi)
             .to_owned()
     }
+
+    /// The image of Envoy: the one that a person chose, else the one that the manager knows.
+    pub fn choose_envoy(&self, chosen: Option<&str>) -> Option<String> {
+        chosen
+            .filter(|image| !image.is_empty())
+            .or(self.envoy.as_deref())
+            .map(str::to_owned)
+    }
 }
 
 /// What a controller has at hand.
@@ -42,6 +62,8 @@ pub struct Context {
     pub writer: Writer,
     /// The images of servers.
     pub images: Images,
+    /// What the cluster is.
+    pub platform: Platform,
     /// The pauses of objects that failed.
     pub pauses: Pauses,
     /// The controller, by the name under which it writes.
@@ -123,7 +145,10 @@ mod tests {
 
     #[test]
     fn a_stored_default_counts_as_unset() {
-        let images = Images { oooi: "own".into() };
+        let images = Images {
+            oooi: "own".into(),
+            envoy: None,
+        };
         assert_eq!(images.choose(Some("quay.io/cldmnky/oooi:latest")), "own");
         assert_eq!(images.choose(None), "own");
         assert_eq!(images.choose(Some("mine")), "mine");

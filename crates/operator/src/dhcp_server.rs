@@ -9,7 +9,8 @@ use crate::condition::Finding;
 use crate::context::Images;
 use crate::identity::Role;
 use crate::server::{
-    Addresses, Applied, Grant, LeaseClaim, Probe, Server, Wants, attachment, machine_namespace, machines,
+    Addresses, Applied, Grant, INTERFACE, LeaseClaim, Probe, Server, Wants, attachment, machine_namespace,
+    machines,
 };
 
 /// Enough for the leases of a /16.
@@ -27,30 +28,37 @@ impl Server for DhcpServer {
             network: Some(&network.cidr),
             replicas: spec.replicas,
         };
-        if spec.lease_config.storage == Some(LeaseStorage::Kubernetes) {
+        let embedded = spec.lease_config.storage.unwrap_or_default() == LeaseStorage::Embedded;
+        let addresses = addresses.read(mistakes);
+        if embedded && addresses.len() > 1 {
             mistakes.push(Mistake {
                 path: "spec.leaseConfig.storage".into(),
                 message:
-                    "leases cannot be kept as DHCPLease resources yet: set it to Embedded, with one replica"
+                    "several replicas share their leases through the API server: set it to Kubernetes, or \
+                          leave one replica"
                         .into(),
             });
+        }
+        let mut arguments = vec![
+            format!("--interface={INTERFACE}"),
+            format!("--machine-namespace={}", machine_namespace(&self.metadata)),
+        ];
+        if embedded {
+            arguments.push("--state-dir=/var/lib/oooi".to_owned());
         }
         let volume = spec.storage.clone().unwrap_or_default();
         Wants {
             attachment: attachment(network.network_attachment_name.as_deref(), mistakes),
             attachment_namespace: network.network_attachment_namespace.clone(),
-            addresses: addresses.read(mistakes),
+            addresses,
             published: Vec::new(),
             image: images.choose(spec.image.as_deref()),
             resources: spec.resources.clone(),
-            arguments: vec![
-                format!("--interface={}", crate::server::INTERFACE),
-                "--state-dir=/var/lib/oooi".to_owned(),
-                format!("--machine-namespace={}", machine_namespace(&self.metadata)),
-            ],
+            arguments,
             ports: Vec::new(),
             readiness: Probe::READYZ,
-            claim: Some(LeaseClaim {
+            envoy: None,
+            claim: embedded.then(|| LeaseClaim {
                 size: volume.size.unwrap_or_else(|| LEASES_SIZE.into()),
                 class: volume.storage_class_name,
             }),

@@ -55,6 +55,7 @@ impl Server for DnsServer {
                 path: "/ready",
                 port: READY_PORT,
             },
+            envoy: None,
             claim: None,
             raw_sockets: false,
         }

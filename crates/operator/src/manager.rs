@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::apply::{Object, Writer};
-use crate::context::{Context, Images, Pauses};
+use crate::context::{Context, Images, Pauses, Platform};
 use crate::controllers::Controller;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
@@ -49,6 +49,8 @@ pub struct Options {
     pub controllers: Vec<Controller>,
     /// The images of servers.
     pub images: Images,
+    /// What the cluster is.
+    pub platform: Platform,
     /// How long others may take to give the API server's Service an address before the gateway's is written there.
     pub load_balancer_wait: Duration,
     /// Where reconciliations are counted.
@@ -125,6 +127,7 @@ impl Options {
             client: self.client.clone(),
             writer: Writer::new(self.client.clone(), manager, self.leading.clone()),
             images: self.images.clone(),
+            platform: self.platform,
             pauses: Pauses::default(),
             controller: manager,
             metrics: self.metrics.clone(),

@@ -15,7 +15,8 @@ use crate::condition::{Finding, PENDING};
 use crate::context::Images;
 use crate::identity::Role;
 use crate::server::{
-    Addresses, Applied, Grant, POD_IP, Probe, Reading, Server, Target, Wants, attachment, config_map_name,
+    Addresses, Applied, Envoy, Grant, POD_IP, Probe, Reading, Server, Target, Wants, attachment,
+    config_map_name,
 };
 
 impl Server for ProxyServer {
@@ -30,11 +31,16 @@ impl Server for ProxyServer {
             network: None,
             replicas: spec.replicas,
         };
-        if spec.engine.unwrap_or_default() == ProxyEngine::Envoy {
-            mistakes.push(Mistake {
-                path: "spec.engine".into(),
-                message: "the operator runs the built-in engine only so far: set it to Native".into(),
-            });
+        let envoy =
+            (spec.engine.unwrap_or_default() == ProxyEngine::Envoy).then(|| envoy(self, images, mistakes));
+        let mut arguments = vec![format!("--listen={POD_IP}")];
+        match &envoy {
+            Some(envoy) => arguments.extend([
+                "--engine=envoy".to_owned(),
+                "--external-envoy".to_owned(),
+                format!("--xds-port={}", envoy.xds_port),
+            ]),
+            None => arguments.push("--engine=native".to_owned()),
         }
         let mut published = Vec::new();
         for text in &spec.published_ips {
@@ -52,10 +58,12 @@ impl Server for ProxyServer {
             addresses: addresses.read(mistakes),
             published,
             image: images.choose(spec.manager_image.as_deref()),
-            resources: spec.resources.clone(),
-            arguments: vec!["--engine=native".to_owned(), format!("--listen={POD_IP}")],
+            // They are those of the data plane.
+            resources: spec.resources.clone().filter(|_| envoy.is_none()),
+            arguments,
             ports: ports(self),
             readiness: Probe::READYZ,
+            envoy,
             claim: None,
             raw_sockets: false,
         }
@@ -98,6 +106,25 @@ impl Server for ProxyServer {
             fields,
             vec![endpoints_ready(self, applied), engine_accepted(self)],
         )
+    }
+}
+
+/// The Envoy of a gateway. That nobody knows an image is a mistake.
+fn envoy(server: &ProxyServer, images: &Images, mistakes: &mut Vec<Mistake>) -> Envoy {
+    let spec = &server.spec;
+    let image = images.choose_envoy(spec.proxy_image.as_deref()).unwrap_or_else(|| {
+        mistakes.push(Mistake {
+            path: "spec.proxyImage".into(),
+            message: "no image of Envoy is known: name one, set RELATED_IMAGE_ENVOY for the manager, or set engine to \
+                      Native"
+                .into(),
+        });
+        String::new()
+    });
+    Envoy {
+        image,
+        resources: spec.resources.clone(),
+        xds_port: spec.xds_port,
     }
 }
 

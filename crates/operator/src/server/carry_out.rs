@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -18,6 +19,8 @@ use crate::identity::NETWORK_POLICY;
 pub(super) struct Carried {
     /// The Deployments, one a replica.
     pub(super) deployments: Vec<Deployment>,
+    /// The volume of its leases.
+    pub(super) claim: Option<PersistentVolumeClaim>,
     /// Namespaces that the server needs something in and that are not there.
     pub(super) missing: BTreeSet<String>,
 }
@@ -37,7 +40,8 @@ pub(super) async fn carry_out<S: Server>(
         claim,
         deployments,
         service,
-    } = build(server, wants);
+        disruption_budget,
+    } = build(server, wants, ctx.common.platform);
     let foreign = elsewhere(server.namespace().as_deref(), &server.grants());
     if !foreign.is_empty() {
         writer.hold(server, true).await?; // before there is anything to be removed
@@ -50,10 +54,23 @@ pub(super) async fn carry_out<S: Server>(
         writer.hold(server, false).await?;
     }
     writer.apply(&config_map).await?;
-    if let Some(claim) = &claim {
-        writer.apply(claim).await?;
-    }
+    let claim = match &claim {
+        Some(claim) => Some(writer.apply(claim).await?),
+        None => None,
+    };
     writer.apply(&service).await?;
+    match &disruption_budget {
+        Some(budget) => drop(writer.apply(budget).await?),
+        None => {
+            let (namespace, uid) = (
+                server.namespace().unwrap_or_default(),
+                server.uid().unwrap_or_default(),
+            );
+            writer
+                .remove::<PodDisruptionBudget>(&namespace, &server.name_any(), &uid)
+                .await?;
+        }
+    }
     let mut applied = Vec::new();
     for deployment in &deployments {
         applied.push(writer.apply(deployment).await?);
@@ -65,6 +82,7 @@ pub(super) async fn carry_out<S: Server>(
     writer.prune::<Deployment>(server, &keep).await?;
     Ok(Carried {
         deployments: applied,
+        claim,
         missing,
     })
 }

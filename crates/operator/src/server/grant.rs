@@ -8,13 +8,15 @@ use kube::api::ObjectMeta;
 
 use crate::identity::MACHINE_NAMESPACE;
 
-/// One of the ClusterRoles that the manager may bind besides that of a server's own kind.
+/// What is granted by one of the ClusterRoles that the manager may bind besides that of a server's own kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Virtual machines.
     Machines,
     /// Services and their endpoints.
     Backends,
+    /// Nothing; it uses the SecurityContextConstraints that allow NET_RAW.
+    RawSockets,
 }
 
 impl Reading {
@@ -23,6 +25,7 @@ impl Reading {
         match self {
             Reading::Machines => "machines",
             Reading::Backends => "backends",
+            Reading::RawSockets => "raw-sockets",
         }
     }
 

@@ -41,7 +41,7 @@ use observe::observe;
 pub use status::Applied;
 pub use told::Told;
 pub(crate) use wants::attachment;
-pub use wants::{Addresses, LeaseClaim, Probe, Wants};
+pub use wants::{Addresses, Envoy, LeaseClaim, Probe, Wants};
 
 /// A resource that one kind of server runs from.
 pub trait Server: Object + HasStatus<Status: Told> + Send + Sync + 'static {
@@ -125,6 +125,7 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
         }
     };
     let applied = observe(&common.client, &*server, &wants, carried).await?;
+    common.writer.forget_reports(&*server, &applied.stale).await?;
     let (fields, further) = server.further(&applied);
     let findings = status::findings(&*server, &applied, further);
     report(common, &*server, findings, fields).await?;

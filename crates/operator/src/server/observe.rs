@@ -1,11 +1,12 @@
 //! What runs of a server. Reads only.
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::carry_out::Carried;
-use super::status::{Applied, Replica};
+use super::status::{Applied, Replica, VolumeTrouble};
 use super::{Error, Server, Wants};
 use crate::identity::OURS;
 
@@ -46,6 +47,87 @@ pub(super) async fn observe<S: Server>(
     Ok(Applied {
         replicas,
         service_address: service.and_then(|service| service.spec?.cluster_ip),
+        stale: stale(server, &pods),
+        volume: volume(client, wants, carried.claim.as_ref())
+            .await
+            .map_err(failed("the StorageClasses"))?,
         missing: carried.missing,
     })
+}
+
+/// Entries of pods that are gone: their place in the list, and their pod.
+fn stale<S: Server>(server: &S, pods: &[Pod]) -> Vec<(usize, String)> {
+    let gone = |name: &str| !pods.iter().any(|pod| pod.name_any() == name);
+    server
+        .reports()
+        .iter()
+        .enumerate()
+        .filter(|(_, report)| gone(&report.pod))
+        .map(|(index, report)| (index, report.pod.clone()))
+        .collect()
+}
+
+/// By which a StorageClass says that it is the default.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Why a volume that is not there yet will not come by itself.
+async fn volume(
+    client: &Client,
+    wants: &Wants,
+    claim: Option<&PersistentVolumeClaim>,
+) -> Result<Option<VolumeTrouble>, kube::Error> {
+    let (Some(claim), Some(wanted)) = (claim, &wants.claim) else {
+        return Ok(None);
+    };
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase == Some("Bound") {
+        return Ok(None);
+    }
+    let classes = Api::<StorageClass>::all(client.clone())
+        .list(&ListParams::default())
+        .await?;
+    Ok(without_class(wanted.class.as_deref(), &classes.items))
+}
+
+/// What keeps a claim from getting a volume, with these StorageClasses.
+fn without_class(wanted: Option<&str>, classes: &[StorageClass]) -> Option<VolumeTrouble> {
+    let is_default = |class: &StorageClass| {
+        let value = class.annotations().get(DEFAULT_CLASS);
+        value.is_some_and(|value| value == "true")
+    };
+    match wanted {
+        // An empty name asks for a volume that somebody made by hand.
+        Some("") => None,
+        Some(name) if classes.iter().any(|class| class.name_any() == name) => None,
+        Some(name) => Some(VolumeTrouble::NoSuchClass(name.to_owned())),
+        None if classes.iter().any(is_default) => None,
+        None => Some(VolumeTrouble::NoDefaultClass),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, default: bool) -> StorageClass {
+        let mut class = StorageClass::default();
+        class.metadata.name = Some(name.into());
+        class
+            .annotations_mut()
+            .insert(DEFAULT_CLASS.into(), default.to_string());
+        class
+    }
+
+    #[test]
+    fn a_claim_needs_the_class_that_it_names_or_a_default() {
+        let classes = [class("fast", false)];
+        assert_eq!(without_class(None, &classes), Some(VolumeTrouble::NoDefaultClass));
+        assert_eq!(without_class(None, &[class("fast", true)]), None);
+        assert_eq!(without_class(Some("fast"), &classes), None);
+        assert_eq!(
+            without_class(Some("slow"), &classes),
+            Some(VolumeTrouble::NoSuchClass("slow".into()))
+        );
+        assert_eq!(without_class(Some(""), &[]), None, "a volume made by hand");
+    }
 }

@@ -31,8 +31,40 @@ pub struct Applied {
     pub replicas: Vec<Replica>,
     /// The address of its Service.
     pub service_address: Option<String>,
+    /// Why the volume of its leases will not come.
+    pub volume: Option<VolumeTrouble>,
+    /// Entries of its status of pods that are gone, and their places.
+    pub stale: Vec<(usize, String)>,
     /// Namespaces that it needs something in and that are not there.
     pub missing: BTreeSet<String>,
+}
+
+/// Why a volume will not come by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeTrouble {
+    /// The claim names no StorageClass, and none is the default.
+    NoDefaultClass,
+    /// The claim names one that is not there.
+    NoSuchClass(String),
+}
+
+impl VolumeTrouble {
+    fn finding(&self) -> Finding {
+        let (reason, what) = match self {
+            VolumeTrouble::NoDefaultClass => (
+                "NoDefaultStorageClass",
+                "no StorageClass is the default: make one the default, name one in spec.storage.storageClassName".into(),
+            ),
+            VolumeTrouble::NoSuchClass(name) => (
+                "StorageClassMissing",
+                format!("there is no StorageClass {name}: create it, name another in spec.storage.storageClassName"),
+            ),
+        };
+        let message = format!(
+            "the volume of the leases does not come, since {what}, or set spec.leaseConfig.storage to Kubernetes"
+        );
+        Finding::fails(AVAILABLE, reason, message)
+    }
 }
 
 /// One replica of a server.
@@ -82,6 +114,9 @@ fn configuration<S: Server>(server: &S) -> Finding {
 
 /// Whether every replica has a ready pod at its address.
 fn available(applied: &Applied) -> Finding {
+    if let Some(trouble) = &applied.volume {
+        return trouble.finding();
+    }
     for replica in &applied.replicas {
         if let Some(trouble) = trouble(replica) {
             return trouble;

@@ -31,10 +31,23 @@ pub struct Wants {
     pub ports: Vec<ServicePort>,
     /// How it says that it is ready.
     pub readiness: Probe,
+    /// Its data plane, where that is Envoy.
+    pub envoy: Option<Envoy>,
     /// The volume of its leases.
     pub claim: Option<LeaseClaim>,
     /// Whether it answers clients that have no address yet, for which it needs NET_RAW.
     pub raw_sockets: bool,
+}
+
+/// An Envoy beside its control plane.
+#[derive(Clone, Debug)]
+pub struct Envoy {
+    /// Its image.
+    pub image: String,
+    /// Requests and limits.
+    pub resources: Option<ResourceRequirements>,
+    /// Where it gets its configuration, on loopback.
+    pub xds_port: i32,
 }
 
 /// A page that answers 200 when all is well.

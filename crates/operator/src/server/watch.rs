@@ -6,6 +6,7 @@ use futures_util::{StreamExt, future};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
@@ -48,6 +49,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         .owns_stream(touched::<ServiceAccount>(options, &selector))
         .owns_stream(touched::<RoleBinding>(options, &selector))
         .owns_stream(touched::<PersistentVolumeClaim>(options, &selector))
+        .owns_stream(touched::<PodDisruptionBudget>(options, &selector))
         .watches_stream(touched::<Pod>(options, &selector), |pod| {
             let instance = identity::instance(pod.meta())?;
             Some(ObjectRef::new(instance).within(&pod.namespace()?))

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use oooi_operator::context::Images;
+use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
@@ -52,6 +52,11 @@ impl Drop for World {
 impl World {
     /// A new namespace, all definitions, and a manager that looks after this namespace alone.
     pub(crate) async fn start(name: &str) -> World {
+        Self::start_on(name, Platform::Kubernetes).await
+    }
+
+    /// The same on a cluster of this sort.
+    pub(crate) async fn start_on(name: &str, platform: Platform) -> World {
         let cluster = Cluster::shared().await.unwrap();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
         cluster.apply(&list.to_string()).await.unwrap();
@@ -86,6 +91,12 @@ impl World {
         let base = base.to_str().unwrap();
         let arguments = ["apply", "--server-side", "--force-conflicts", "-k", base];
         cluster.kubectl(&arguments).await.unwrap();
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "by-hand", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        cluster.apply(&class.to_string()).await.unwrap();
         let (leading, receiver) = watch::channel(true);
         let (manager, forbidden) = rights::client_of(cluster, "oooi-system", "oooi-manager").await;
         let options = Options {
@@ -94,7 +105,9 @@ impl World {
             controllers: Controller::ALL.to_vec(),
             images: Images {
                 oooi: "example.com/oooi:test".into(),
+                envoy: Some("example.com/envoy:test".into()),
             },
+            platform,
             load_balancer_wait: Duration::ZERO,
             metrics: Metrics::default(),
             leading: receiver,

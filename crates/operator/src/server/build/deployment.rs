@@ -10,7 +10,7 @@ use kube::api::ObjectMeta;
 use oooi_plan::object_name::object_name;
 use serde_json::json;
 
-use super::{REPLICA, metadata, pod};
+use super::{Platform, REPLICA, metadata, pod};
 use crate::identity::labels;
 use crate::server::{Server, Wants};
 
@@ -18,7 +18,7 @@ use crate::server::{Server, Wants};
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
 /// The Deployment of replica `number`, from 1 on.
-pub(super) fn build<S: Server>(server: &S, wants: &Wants, number: usize) -> Deployment {
+pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, number: usize) -> Deployment {
     let name = server.name_any();
     let own = match number {
         1 => name.clone(),
@@ -50,7 +50,7 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, number: usize) -> Depl
                     )])),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod::build(server, wants)),
+                spec: Some(pod::build(server, wants, platform)),
             },
             ..DeploymentSpec::default()
         }),

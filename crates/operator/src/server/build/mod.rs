@@ -2,7 +2,11 @@
 
 mod claim;
 mod config_map;
+#[cfg(test)]
+mod constraints_tests;
 mod deployment;
+mod disruption_budget;
+mod envoy;
 mod pod;
 mod role_binding;
 mod service;
@@ -10,12 +14,15 @@ mod service_account;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use oooi_plan::object_name::object_name;
 
+use super::grant::{Grant, Reading};
 use super::{Server, Wants};
+use crate::context::Platform;
 use crate::identity;
 pub(crate) use pod::{INTERFACE, POD_IP};
 
@@ -35,24 +42,32 @@ pub(super) struct Objects {
     pub(super) claim: Option<PersistentVolumeClaim>,
     pub(super) deployments: Vec<Deployment>,
     pub(super) service: Service,
+    pub(super) disruption_budget: Option<PodDisruptionBudget>,
 }
 
 /// Builds everything that runs a server.
-pub(super) fn build<S: Server>(server: &S, wants: &Wants) -> Objects {
+pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> Objects {
+    let mut grants = server.grants();
+    if platform == Platform::OpenShift && wants.raw_sockets {
+        grants.push(Grant {
+            namespace: server.namespace().unwrap_or_default(),
+            reading: Reading::RawSockets,
+        });
+    }
     Objects {
         service_account: service_account::build(server),
         role_binding: role_binding::build(server),
-        grants: server
-            .grants()
+        grants: grants
             .iter()
             .map(|grant| role_binding::grant(server, grant))
             .collect(),
         config_map: config_map::build(server),
         claim: wants.claim.as_ref().map(|wanted| claim::build(server, wanted)),
         deployments: (1..=wants.addresses.len())
-            .map(|number| deployment::build(server, wants, number))
+            .map(|number| deployment::build(server, wants, platform, number))
             .collect(),
         service: service::build(server, wants),
+        disruption_budget: disruption_budget::build(server, wants),
     }
 }
 
@@ -76,6 +91,7 @@ pub(crate) fn config_map_name<S: Server>(server: &S) -> String {
     named(server, S::ROLE.config_suffix())
 }
 
-fn claim_name<S: Server>(server: &S) -> String {
+/// The name of the volume of a server's leases.
+pub(super) fn claim_name<S: Server>(server: &S) -> String {
     named(server, "dhcp-leases")
 }

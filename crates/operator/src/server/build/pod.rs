@@ -1,4 +1,4 @@
-//! The pod of a server: one container with the least that it needs.
+//! The pod of a server: its container with the least that it needs, and Envoy beside it where that is the data plane.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-use super::{METRICS_PORT, account_name, claim_name, config_map, config_map_name};
+use super::{METRICS_PORT, Platform, account_name, claim_name, config_map, config_map_name, envoy};
 use crate::identity::labels;
 use crate::server::{Probe, Server, Wants};
 
@@ -20,17 +20,29 @@ pub(crate) const POD_IP: &str = "$(POD_IP)";
 
 const CONFIG: &str = "/etc/oooi";
 const STATE: &str = "/var/lib/oooi";
-/// The group of the image's user, which may write what it mounts.
-const GROUP: i64 = 65532;
+/// The image's user, whose group may write what it mounts.
+pub(super) const USER: i64 = 65532;
 
-pub(super) fn build<S: Server>(server: &S, wants: &Wants) -> PodSpec {
+pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> PodSpec {
+    let mut containers = vec![container(server, wants)];
+    containers.extend(
+        wants
+            .envoy
+            .as_ref()
+            .map(|data_plane| envoy::container(data_plane, platform)),
+    );
+    let init = wants
+        .envoy
+        .as_ref()
+        .map(|data_plane| envoy::init_container(server, wants, data_plane));
     PodSpec {
         service_account_name: Some(account_name(server)),
-        containers: vec![container(server, wants)],
+        containers,
+        init_containers: init.map(|init| vec![init]),
         volumes: Some(volumes(server, wants)),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
-            fs_group: wants.claim.as_ref().map(|_| GROUP),
+            fs_group: wants.claim.as_ref().map(|_| USER),
             seccomp_profile: Some(runtime_default()),
             // Ports below 1024 need no capability then.
             sysctls: Some(vec![Sysctl {
@@ -82,7 +94,7 @@ fn container<S: Server>(server: &S, wants: &Wants) -> Container {
         }),
         readiness_probe: Some(probe(wants.readiness)),
         resources: wants.resources.clone(),
-        security_context: Some(security(wants)),
+        security_context: Some(security(wants.raw_sockets)),
         volume_mounts: Some(mounts(wants)),
         ..Container::default()
     }
@@ -104,13 +116,13 @@ fn arguments<S: Server>(server: &S, wants: &Wants) -> Vec<String> {
 
 /// Without NET_RAW nothing is added and nothing can be gained. With it, the process gets it by the capability of its
 /// file, which `allowPrivilegeEscalation: false` would forbid.
-fn security(wants: &Wants) -> SecurityContext {
+pub(super) fn security(raw_sockets: bool) -> SecurityContext {
     SecurityContext {
-        allow_privilege_escalation: Some(wants.raw_sockets),
+        allow_privilege_escalation: Some(raw_sockets),
         read_only_root_filesystem: Some(true),
         capabilities: Some(Capabilities {
             drop: Some(vec!["ALL".into()]),
-            add: wants.raw_sockets.then(|| vec!["NET_RAW".into()]),
+            add: raw_sockets.then(|| vec!["NET_RAW".into()]),
         }),
         ..SecurityContext::default()
     }
@@ -179,6 +191,9 @@ fn volumes<S: Server>(server: &S, wants: &Wants) -> Vec<Volume> {
             }),
             ..Volume::default()
         });
+    }
+    if wants.envoy.is_some() {
+        volumes.push(envoy::volume());
     }
     volumes
 }
