@@ -1,7 +1,7 @@
 //! Metrics and probes over HTTP, and events in the log.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::net::SocketAddr;
 
 use anyhow::Context;
@@ -43,7 +43,18 @@ impl Bind {
         M: Fn() -> Result<String, fmt::Error> + Clone + Send + Sync + 'static,
         R: Fn() -> bool + Clone + Send + Sync + 'static,
     {
-        let exposition = async move || match metrics() {
+        self.asked(move || ready(metrics()), move || ready(is_ready()))
+    }
+
+    /// The same for a server that has to ask for its metrics and whether it is ready.
+    pub(crate) fn asked<M, MF, R, RF>(self, metrics: M, is_ready: R) -> Pages
+    where
+        M: Fn() -> MF + Clone + Send + Sync + 'static,
+        MF: Future<Output = Result<String, fmt::Error>> + Send,
+        R: Fn() -> RF + Clone + Send + Sync + 'static,
+        RF: Future<Output = bool> + Send,
+    {
+        let exposition = async move || match metrics().await {
             Ok(text) => {
                 let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                 ([(header::CONTENT_TYPE, format)], text).into_response()
@@ -68,7 +79,7 @@ impl Pages {
     {
         Pages {
             address,
-            routes: probe(path, holds),
+            routes: probe(path, move || ready(holds())),
         }
     }
 
@@ -84,12 +95,13 @@ impl Pages {
     }
 }
 
-fn probe<R>(path: &str, holds: R) -> Router
+fn probe<R, F>(path: &str, holds: R) -> Router
 where
-    R: Fn() -> bool + Clone + Send + Sync + 'static,
+    R: Fn() -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = bool> + Send,
 {
     let page = async move || -> Response {
-        if holds() {
+        if holds().await {
             "ok".into_response()
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, "not yet").into_response()

@@ -77,7 +77,7 @@ async fn endpoints_follow_readiness_slices_and_the_resource() {
     let namespace = bed.namespace.name();
     serve(&bed, "api", &[("10.1.0.1", true), ("10.1.0.2", true)]).await;
     let (resources, receiver) = watch::channel(proxy(namespace, &["api"]));
-    let mut snapshots = endpoints::follow(bed.client.clone(), receiver, |resource| resource).await;
+    let mut snapshots = endpoints::follow(bed.proxy.clone(), receiver, |resource| resource).await;
     let first = snapshots.borrow_and_update().clone();
     assert_eq!(
         addresses(&first, "api"),
@@ -139,7 +139,7 @@ async fn endpoints_stay_while_the_api_server_is_away_and_follow_again_after() {
 async fn machines_are_known_as_soon_as_their_kind_is_and_give_names_to_leases() {
     let bed = Bed::new("machines").await;
     let namespace = bed.namespace.name();
-    let mut machines = machines::follow(bed.client.clone(), Some(namespace));
+    let mut machines = machines::follow(bed.dhcp.clone(), Some(namespace));
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "virtualmachineinstances.kubevirt.io"},
@@ -170,8 +170,8 @@ async fn machines_are_known_as_soon_as_their_kind_is_and_give_names_to_leases() 
     assert_eq!(&*known.unwrap().get(mac).unwrap().name, "pool-x7");
     println!("known {took:?} after it was made");
 
-    let mut names = names::follow(bed.client.clone(), namespace, "tenant-dhcp", machines.clone());
-    let mut store = ClusterStore::new(bed.client.clone(), namespace, "tenant-dhcp", None);
+    let mut names = names::follow(bed.dns.clone(), namespace, "tenant-dhcp", machines.clone());
+    let mut store = ClusterStore::new(bed.dhcp.clone(), namespace, "tenant-dhcp", None);
     store.load().await.unwrap();
     let now = Timestamp::wall();
     let held = oooi_dhcp::lease::Lease {

@@ -29,7 +29,7 @@ impl Harness for Server<'_> {
 
     async fn open(&self) -> ClusterStore {
         ClusterStore::new(
-            self.bed.client.clone(),
+            self.bed.dhcp.clone(),
             self.bed.namespace.name(),
             &self.name,
             None,
@@ -78,8 +78,8 @@ fn renewed(lease: &Lease, seconds: u64) -> Lease {
 #[tokio::test]
 async fn two_stores_at_once_never_both_get_one_address() {
     let bed = Bed::new("race").await;
-    let (mut one, _a) = opened(&bed, bed.client.clone()).await;
-    let (mut two, _b) = opened(&bed, bed.cluster.client().await.unwrap()).await;
+    let (mut one, _a) = opened(&bed, bed.dhcp.clone()).await;
+    let (mut two, _b) = opened(&bed, bed.dhcp.clone()).await;
     let batch = |n: u8| -> Vec<Lease> { (1..=60).map(|address| lease(address, n, State::Bound)).collect() };
     let (first, second) = (batch(1), batch(2));
     let (lost_by_one, lost_by_two) = tokio::join!(one.commit(&first), two.commit(&second));
@@ -108,8 +108,8 @@ async fn two_stores_at_once_never_both_get_one_address() {
 #[tokio::test]
 async fn what_one_server_or_a_person_does_another_hears() {
     let bed = Bed::new("hear").await;
-    let (mut one, mut own) = opened(&bed, bed.client.clone()).await;
-    let (_two, mut updates) = opened(&bed, bed.client.clone()).await;
+    let (mut one, mut own) = opened(&bed, bed.dhcp.clone()).await;
+    let (_two, mut updates) = opened(&bed, bed.dhcp.clone()).await;
     let held = lease(1, 1, State::Bound);
     assert_eq!(one.commit(std::slice::from_ref(&held)).await.unwrap(), []);
     assert_eq!(next(&mut updates).await, Update::Put(held.clone()));
@@ -152,7 +152,7 @@ async fn in_an_outage_renewals_go_on_and_are_written_after_it() {
     assert_eq!(next(&mut updates).await, Update::Away);
 
     // Meanwhile another replica, which reaches the API server, gives one of the addresses away.
-    let (mut other, _updates) = opened(&bed, bed.client.clone()).await;
+    let (mut other, _updates) = opened(&bed, bed.dhcp.clone()).await;
     let thief = Lease {
         since: stolen.expires,
         expires: stolen.expires.after(Duration::from_secs(3600)),
@@ -192,7 +192,7 @@ async fn in_an_outage_renewals_go_on_and_are_written_after_it() {
 async fn a_commit_that_is_refused_says_why() {
     let bed = Bed::new("refused").await;
     let name = "n".repeat(250);
-    let mut store = ClusterStore::new(bed.client.clone(), bed.namespace.name(), &name, None);
+    let mut store = ClusterStore::new(bed.dhcp.clone(), bed.namespace.name(), &name, None);
     store.load().await.unwrap();
     let error = store
         .commit(&[lease(1, 1, State::Bound)])

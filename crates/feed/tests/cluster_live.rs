@@ -75,7 +75,7 @@ async fn entry_where(bed: &Bed, what: &str, holds: impl Fn(&ServerReport) -> boo
 async fn a_change_is_there_within_a_second_and_a_bad_one_is_refused_with_its_reason() {
     let bed = Bed::new("live").await;
     bed.namespace.apply(SERVER).await.unwrap();
-    let own = Own::new::<DhcpServer>(bed.client.clone(), bed.namespace.name(), "tenant-dhcp");
+    let own = Own::new::<DhcpServer>(bed.dhcp.clone(), bed.namespace.name(), "tenant-dhcp");
     let report = ClusterReport::start(own.clone(), "pod-a");
     let verdicts = report.clone();
     let mut config = live::follow(None, own, lease_time, move |verdict| verdicts.verdict(verdict))
@@ -146,7 +146,7 @@ async fn a_server_starts_from_its_file_while_the_api_server_is_away_and_hears_of
 async fn pods_write_their_own_entries_alone_and_events_are_counted() {
     let bed = Bed::new("status").await;
     bed.namespace.apply(SERVER).await.unwrap();
-    let own = Own::new::<DhcpServer>(bed.client.clone(), bed.namespace.name(), "tenant-dhcp");
+    let own = Own::new::<DhcpServer>(bed.dhcp.clone(), bed.namespace.name(), "tenant-dhcp");
     let reports: Vec<Arc<ClusterReport>> = ["pod-a", "pod-b"]
         .map(|pod| ClusterReport::start(own.clone(), pod))
         .to_vec();

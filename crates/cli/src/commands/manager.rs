@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::Client;
-use oooi_operator::context::Images;
+use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::lease::Candidate;
 use oooi_operator::manager::{self, Options};
@@ -44,6 +44,12 @@ pub(crate) struct Args {
     /// The image of this binary, for servers whose resource names none
     #[arg(long, env = "RELATED_IMAGE_OOOI", value_name = "IMAGE")]
     image: String,
+    /// The image of Envoy, for gateways whose resource names none
+    #[arg(long, env = "RELATED_IMAGE_ENVOY", value_name = "IMAGE")]
+    envoy_image: Option<String>,
+    /// The cluster is OpenShift: let DHCP servers use the SecurityContextConstraints oooi-dhcp
+    #[arg(long)]
+    enable_openshift: bool,
     /// How many seconds others may take to give the API server's Service of type LoadBalancer an address; then the
     /// gateway's address is written there
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -88,6 +94,11 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         controllers: args.controllers.clone(),
         images: Images {
             oooi: args.image.clone(),
+            envoy: args.envoy_image.clone(),
+        },
+        platform: match args.enable_openshift {
+            true => Platform::OpenShift,
+            false => Platform::Kubernetes,
         },
         load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
         metrics: metrics.clone(),

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,8 +16,10 @@ use oooi_manifest::{Document, Mistake};
 use oooi_proxy::assemble::Assembler;
 use oooi_proxy::snapshot::Snapshot;
 use oooi_proxy::view::View;
+use oooi_xds::admin::Admin;
 use oooi_xds::ads::ControlPlane;
 use oooi_xds::bootstrap::{Bootstrap, DRAIN_TIME, Endpoint};
+use oooi_xds::envoy_stats;
 use oooi_xds::supervisor::{self, Supervisor};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -40,8 +44,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<IpAddr>,
     /// The Envoy to start; by default the one on the PATH
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "external_envoy")]
     envoy: Option<PathBuf>,
+    /// Start no Envoy: one runs beside this process, from the file of --write-bootstrap
+    #[arg(long)]
+    external_envoy: bool,
+    /// Write what such an Envoy is started with, for its --config-path, and end
+    #[arg(long, value_name = "FILE")]
+    write_bootstrap: Option<PathBuf>,
     /// Where Envoy gets its configuration, on loopback
     #[arg(long, value_name = "PORT", default_value_t = 18000)]
     xds_port: u16,
@@ -68,7 +78,28 @@ enum Engine {
 
 /// Runs until a signal ends it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(path) = &args.write_bootstrap {
+        let document = bootstrap(args, Endpoint::Tcp(xds_address(args))).document();
+        std::fs::write(path, format!("{document:#}\n"))
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+        return Ok(Outcome::Done);
+    }
     block_on(serve(args))
+}
+
+/// Where Envoy gets its configuration.
+fn xds_address(args: &Args) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, args.xds_port))
+}
+
+/// What Envoy is started with.
+fn bootstrap(args: &Args, xds: Endpoint) -> Bootstrap {
+    Bootstrap {
+        node: "oooi".into(),
+        xds,
+        admin: SocketAddr::from((Ipv4Addr::LOCALHOST, args.envoy_admin_port)),
+        connections: 50_000,
+    }
 }
 
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
@@ -113,28 +144,25 @@ async fn envoy(
     snapshots: watch::Receiver<Arc<Snapshot>>,
     report: Arc<dyn Report>,
 ) -> anyhow::Result<Outcome> {
-    let binary = supervisor::find(args.envoy.as_deref())?;
+    let binary = match args.external_envoy {
+        true => None,
+        false => Some(supervisor::find(args.envoy.as_deref())?),
+    };
     let metrics = oooi_xds::metrics::Metrics::default();
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let control = ControlPlane::new(addresses, metrics, report.clone());
     control.update(&snapshots.borrow().clone());
 
-    let xds = Endpoint::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, args.xds_port)));
-    let listener = oooi_xds::server::Listener::bind(&xds).await?;
-    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, args.envoy_admin_port));
-    let bootstrap = Bootstrap {
-        node: "oooi".into(),
-        xds: listener.endpoint()?,
-        admin,
-        connections: 50_000,
-    };
-    let supervisor = Supervisor {
+    let listener = oooi_xds::server::Listener::bind(&Endpoint::Tcp(xds_address(args))).await?;
+    let bootstrap = bootstrap(args, listener.endpoint()?);
+    let admin = Admin(bootstrap.admin);
+    let supervisor = binary.map(|binary| Supervisor {
         binary,
         bootstrap,
         threads: None,
         drain_time: DRAIN_TIME,
-    };
+    });
 
     let asked = args.proxy_log_level;
     let level_of = move |snapshot: &Snapshot| asked.unwrap_or(snapshot.log_level);
@@ -154,19 +182,68 @@ async fn envoy(
     let registry = Arc::new(registry);
     let ready = {
         let control = control.clone();
-        move || control.connected() > 0
+        move || {
+            let connected = control.connected() > 0;
+            async move { connected && admin.is_ready().await }
+        }
+    };
+    let metrics = move || {
+        let own = observe::encode(&registry);
+        async move {
+            Ok(with_statistics(
+                own?,
+                &admin.statistics().await.unwrap_or_default(),
+            ))
+        }
     };
     let shown = control.clone();
     let bind = args.bind.at_port(args.metrics_port);
-    let pages = bind.pages(move || observe::encode(&registry), ready);
+    let pages = bind.asked(metrics, ready);
     let pages = pages.with("/routes", move || json(&View::of_snapshot(&shown.snapshot())));
     let both = async {
         let serving = oooi_xds::server::run(listener, &control, until_signal());
-        let (served, ()) = tokio::join!(serving, supervisor.run(levels, report, until_signal()));
+        let (served, ()) = tokio::join!(serving, async {
+            match supervisor {
+                Some(supervisor) => supervisor.run(levels, report, until_signal()).await,
+                None => follow_level(admin, levels).await,
+            }
+        });
         served
     };
     observe::beside(vec![pages], both).await?;
     Ok(Outcome::Done)
+}
+
+/// Tells an Envoy that somebody else started how much to log: whenever that changes, and now and then, since one that
+/// was started again logs as it likes.
+async fn follow_level(admin: Admin, mut levels: watch::Receiver<LogLevel>) {
+    loop {
+        let level = *levels.borrow_and_update();
+        while let Err(error) = admin.set_log_level(level).await {
+            // It starts at its own pace.
+            tracing::debug!(%error, "Envoy is not there yet");
+            tokio::select! {
+                () = until_signal() => return,
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+        }
+        tokio::select! {
+            () = until_signal() => return,
+            () = tokio::time::sleep(Duration::from_secs(30)) => {}
+            changed = levels.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Our own metrics and those of Envoy, under the names of the native engine, on one page.
+fn with_statistics(mut own: String, envoy: &str) -> String {
+    const END: &str = "# EOF\n";
+    own.truncate(own.len() - if own.ends_with(END) { END.len() } else { 0 });
+    own + &envoy_stats::translate(envoy) + END
 }
 
 /// A level by the name that the resource gives it.

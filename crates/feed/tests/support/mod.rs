@@ -16,7 +16,14 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) struct Bed {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: Namespace<'static>,
+    /// A person, who may do everything.
     pub(crate) client: Client,
+    /// A DHCP server with the rights of the shipped roles and no others.
+    pub(crate) dhcp: Client,
+    /// A DNS server with its own.
+    pub(crate) dns: Client,
+    /// A gateway with its own.
+    pub(crate) proxy: Client,
 }
 
 impl Bed {
@@ -37,11 +44,17 @@ impl Bed {
             .await
             .unwrap();
         }
-        let client = cluster.client().await.unwrap();
+        let roles = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../deploy/kustomize/base/server-roles.yaml");
+        let roles = std::fs::read_to_string(roles).unwrap();
+        cluster.apply(&roles).await.unwrap();
         Bed {
             cluster,
+            client: cluster.client().await.unwrap(),
+            dhcp: server(cluster, &namespace, &["oooi-dhcp", "oooi-machines"]).await,
+            dns: server(cluster, &namespace, &["oooi-dns", "oooi-machines"]).await,
+            proxy: server(cluster, &namespace, &["oooi-proxy", "oooi-backends"]).await,
             namespace,
-            client,
         }
     }
 
@@ -57,6 +70,27 @@ impl Bed {
         config.cluster_url = format!("https://127.0.0.1:{}/", relay.port()).parse().unwrap();
         (Client::try_from(config).unwrap(), relay)
     }
+}
+
+/// A client that may do what these shipped roles grant in the namespace, as the operator binds them.
+async fn server(cluster: &Cluster, namespace: &Namespace<'_>, roles: &[&str]) -> Client {
+    let account = roles.first().unwrap();
+    let user = format!("system:serviceaccount:{}:{account}", namespace.name());
+    for role in roles {
+        let binding = serde_json::json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": format!("{account}.{role}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        });
+        namespace.apply(&binding.to_string()).await.unwrap();
+    }
+    let document = kube::config::Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(document, &kube::config::KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.auth_info.impersonate = Some(user);
+    Client::try_from(config).unwrap()
 }
 
 /// Waits, and says how long it took.
