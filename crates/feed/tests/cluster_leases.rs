@@ -28,12 +28,7 @@ impl Harness for Server<'_> {
     type Store = ClusterStore;
 
     async fn open(&self) -> ClusterStore {
-        ClusterStore::new(
-            self.bed.dhcp.clone(),
-            self.bed.namespace.name(),
-            &self.name,
-            None,
-        )
+        ClusterStore::new(self.bed.dhcp.clone(), self.bed.namespace.name(), &self.name, None)
     }
 }
 
