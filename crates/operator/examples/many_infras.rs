@@ -21,7 +21,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
-use oooi_operator::context::Images;
+use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
@@ -58,7 +58,9 @@ async fn main() {
         controllers,
         images: Images {
             oooi: "example.com/oooi:bench".into(),
+            envoy: None,
         },
+        platform: Platform::Kubernetes,
         load_balancer_wait: Duration::ZERO,
         metrics: Metrics::default(),
         leading,
