@@ -5,7 +5,7 @@ A kind is a generator that tries once, and says what failed by what it yields or
     connections HOST PORT CA   a new TLS connection and a request each time, by name, trying every address
     held HOST PORT CA          a request each time on one connection that is kept; a broken one is opened again
     watch HOST PORT CA CERT KEY  a watch of nodes that is kept: each time, whether it still stands
-    names HOST                 the address of a name, from the resolvers that DHCP gave, each asked once
+    names HOST                 the address of a name, from the resolvers that DHCP gave, each asked twice at most, as any client does
     leases                     a lease renewed each time
 """
 
@@ -90,7 +90,7 @@ def names(host):
         number = (number + 1) % 65536
         query = struct.pack("!6H", number, 0x0100, 1, 0, 0, 0) + labels + b"\0\0\1\0\1"
         answered = None
-        for server in servers:
+        for server in servers * 2:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
                 s.settimeout(1)
                 try:

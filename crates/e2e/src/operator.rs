@@ -25,8 +25,16 @@ pub async fn deploy(node: &Node) -> Result<()> {
         node.kubectl(&established).await?;
     }
     let base = root().join("deploy/kustomize/base");
-    node.kubectl(&["apply", "--server-side", "-k", &base.to_string_lossy()])
-        .await?;
+    let manifests = node.kubectl(&["kustomize", &base.to_string_lossy()]).await?;
+    // Nothing can be pulled on the test node: Envoy is there under a name of its own.
+    let manifests = manifests
+        .lines()
+        .map(|line| match line.split_once("value: envoyproxy/envoy") {
+            Some((indent, _)) => format!("{indent}value: testbed.invalid/envoy:test\n"),
+            None => format!("{line}\n"),
+        })
+        .collect::<String>();
+    node.apply(&manifests).await?;
     let rollout = [
         "--namespace=oooi-system",
         "rollout",

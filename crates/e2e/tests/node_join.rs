@@ -166,3 +166,8 @@ async fn nothing_is_left_after_the_hosted_cluster(node: &Node, hosted: &Hosted<'
 async fn a_worker_joins_through_the_native_engine() {
     story("alpha", "192.168.100.0/24", "Native").await;
 }
+
+#[tokio::test]
+async fn a_worker_joins_through_envoy() {
+    story("beta", "192.168.101.0/24", "Envoy").await;
+}
