@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
-"""Compares this DNS server with its peers and with the floor, all in one run.
+"""Compares this DNS server with knot, unbound, CoreDNS, dnsmasq and a bare echo, all in one run.
 
-Needs dnsperf, knot and unbound (Debian packages of these names) and
+Needs dnsperf, knot, unbound and dnsmasq (`testbed/packages clients bench`), CoreDNS (`make bench-dns` builds it), and
     cargo build --release -p oooi-dns --example dns_serve --example dns_echo
-Usage: bench/dns.py [--rounds 3] [--seconds 4] [--folder target/release/examples]
+Usage: bench/dns.py [--quick] [--rounds 3] [--seconds 4]
 
-Every server has one worker on the first core, dnsperf and the upstream share the second. All servers run
-at once and are asked in turn, so that a noisy neighbour meets all of them. CPU is the time that the
-server's threads spent on a core, by the scheduler's own count, for each answer that dnsperf received.
-Compare ratios within one run; figures of another machine or hour say nothing.
+Every server has one worker on the first core; dnsperf and the upstream share the second. All servers run at once on
+loopback and are asked in turn.
 """
 
 import argparse
-import glob
-import os
 import random
 import re
 import subprocess
 import tempfile
 import time
 
+from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
+
 PORT = 5300
 UPSTREAM = "127.90.0.9"
+STEADY = 20_000
 
 OWN_ZONE = """$ORIGIN bench.example.
 $TTL 3600
@@ -40,172 +39,219 @@ ns A 192.0.2.53
 *.wild A 192.0.2.9
 """
 
-UNBOUND = """server:
-  interface: {address}@{port}
-  do-daemonize: no
-  username: ""
-  chroot: ""
-  directory: "{folder}"
-  pidfile: ""
-  use-syslog: no
-  access-control: 127.0.0.0/8 allow
-  do-not-query-localhost: no
-  module-config: "iterator"
-  num-threads: 1
-  msg-cache-size: 64m
-  rrset-cache-size: 64m
-  outgoing-range: 4096
-  num-queries-per-thread: 2048
-  local-zone: "bench.example." static
-  local-data: "api.bench.example. A 127.0.0.4"
-  local-zone: "apps.bench.example." redirect
-  local-data: "apps.bench.example. A 127.0.0.4"
-remote-control:
-  control-enable: no
-forward-zone:
-  name: "."
-  forward-addr: {upstream}@{port}
-"""
-
-KNOT = """server:
-  listen: {address}@{port}
-  rundir: "{folder}"
-  user: root
-  udp-workers: 1
-  tcp-workers: 1
-  background-workers: 1
-database:
-  storage: "{folder}"
-zone:
-  - domain: {domain}
-    storage: "{folder}"
-    file: zone
-    zonefile-sync: -1
-"""
+# Who can be asked what. The floor echoes anything, knot forwards nothing.
+PARTS = ["own", "steady", "hit", "miss"]
+AUTHORITATIVE = ("floor", "knot")
 
 
 class Bench:
-    """The running servers; ends all of them."""
+    """The running servers."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.processes = []
+    def __init__(self, processes, coredns):
+        self.processes, self.coredns = processes, coredns
+        self.servers = {}
 
-    def spawn(self, core, command):
-        log = open(os.path.join(self.folder, "log"), "a")
-        process = subprocess.Popen(["taskset", "-c", core] + command, stdout=log, stderr=log)
-        self.processes.append(process)
-        return process
-
-    def write(self, path, text):
-        path = os.path.join(self.folder, path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as file:
-            file.write(text)
+    def program(self, name):
+        path = ROOT / "target/release/examples" / name
+        if not path.exists():
+            raise Failed(f"{path} is missing: run `make bench-dns`")
         return path
 
-    def knot(self, core, address, domain, zone):
-        folder = os.path.join(self.folder, domain)
-        self.write(f"{domain}/zone", zone)
-        text = KNOT.format(address=address, port=PORT, folder=folder, domain=domain)
-        process = self.spawn(core, ["/usr/sbin/knotd", "-c", self.write(f"{domain}/conf", text)])
-        time.sleep(1)
+    def settings(self, peer, name, **more):
+        """A peer's settings with its address and folder in them."""
+        folder = self.processes.folder / peer
+        text = (HERE / "peers/dns" / name).read_text()
+        for key, value in {"FOLDER": folder, "PORT": PORT, "UPSTREAM": UPSTREAM, **more}.items():
+            text = text.replace(f"@{key}@", str(value))
+        return self.processes.write(f"{peer}/{name}", text)
+
+    def start(self, name, address, command, core="0", **environment):
+        process = self.processes.spawn(name, command, core=core, **environment)
+        probe = ["dig", "+tries=1", "+time=1", "+short", f"@{address}", "-p", str(PORT), "api.bench.example"]
+        answers = lambda: process.poll() is None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+        self.processes.until(f"{name} answers", answers, 20)
+        self.servers[name] = (address, process)
+
+    def knot(self, name, core, address, domain, zone):
+        self.processes.write(f"{name}/zone", zone)
+        path = self.settings(name, "knot.conf", ADDRESS=address, DOMAIN=domain)
+        self.start(name, address, ["knotd", "-c", path], core=core)
         # knot pins its own threads: put them back.
-        subprocess.run(["taskset", "-a", "-p", "-c", core, str(process.pid)], check=True, stdout=subprocess.DEVNULL)
-        return process
+        pid = str(self.servers[name][1].pid)
+        subprocess.run(["taskset", "-a", "-p", "-c", core, pid], check=True, stdout=subprocess.DEVNULL)
 
-    def unbound(self, core, address):
-        folder = os.path.join(self.folder, "unbound")
-        text = UNBOUND.format(address=address, port=PORT, folder=folder, upstream=UPSTREAM)
-        return self.spawn(core, ["/usr/sbin/unbound", "-d", "-c", self.write("unbound/conf", text)])
+    def start_all(self):
+        self.knot("upstream", "1", UPSTREAM, "example.org", FOREIGN_ZONE)
+        del self.servers["upstream"]
+        self.start("floor", "127.90.0.1", [self.program("dns_echo"), f"127.90.0.1:{PORT}"])
+        serve = self.program("dns_serve")
+        self.start("oooi", "127.90.0.2", [serve, f"127.90.0.2:{PORT}", "1", f"{UPSTREAM}:{PORT}"])
+        self.knot("knot", "0", "127.90.0.3", "bench.example", OWN_ZONE)
+        path = self.settings("unbound", "unbound.conf", ADDRESS="127.90.0.4")
+        self.start("unbound", "127.90.0.4", ["unbound", "-d", "-c", path])
+        self.processes.write("CoreDNS/zone", OWN_ZONE)
+        path = self.settings("CoreDNS", "Corefile", ADDRESS="127.90.0.5")
+        self.start("CoreDNS", "127.90.0.5", [self.coredns, "-quiet", "-conf", path], GOMAXPROCS="1")
+        path = self.settings("dnsmasq", "dnsmasq.conf", ADDRESS="127.90.0.6")
+        self.start("dnsmasq", "127.90.0.6", ["dnsmasq", "--keep-in-foreground", "--user=root", "--pid-file=", "-C", path])
 
-    def end(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait()
+    def dnsperf(self, address, questions, seconds, rate=None, cores="1", detail=False):
+        command = [*first(), "taskset", "-c", cores, "dnsperf", "-s", address, "-p", str(PORT), "-d", questions]
+        command += ["-l", str(seconds), "-c", "8", "-q", "100", "-T", "1"] + (["-Q", str(rate)] if rate else [])
+        text = subprocess.run(command + (["-v"] if detail else []), capture_output=True, text=True, check=True).stdout
+        number = lambda label: float(re.search(label + r":\s+([\d.]+)", text).group(1))
+        outcome = {"answers": number("Queries completed"), "lost": number("Queries lost"), "rate": number("Queries per second")}
+        if detail:
+            waits = sorted(float(wait) * 1e6 for wait in re.findall(r"^> \S+ \S+ \S+ ([\d.]+)$", text, re.M))
+            at = lambda part: waits[min(len(waits) - 1, int(part * len(waits)))] if waits else None
+            outcome.update({"p50": at(0.5), "p99": at(0.99), "p999": at(0.999)})
+        return outcome
+
+    def questions(self, part, seconds):
+        if part in ("own", "steady"):
+            return self.processes.write("own", "".join(f"api.bench.example A\nx{at}.apps.bench.example A\n" for at in range(50)))
+        if part == "hit":
+            return self.processes.write("hits", "".join(f"h{at}.wild.example.org A\n" for at in range(1000)))
+        tag = random.randrange(10**9)
+        return self.processes.write("misses", "".join(f"{tag}-{at}.wild.example.org A\n" for at in range(50_000 * seconds)))
+
+    def measure(self, part, name, seconds):
+        """The figures of one part for one server."""
+        address, process = self.servers[name]
+        questions = self.questions(part, seconds)
+        if part == "hit":
+            self.dnsperf(address, questions, 1)
+        before = cpu_micros(process.pid)
+        outcome = self.dnsperf(address, questions, seconds, STEADY if part == "steady" else None, detail=part == "steady")
+        cpu = (cpu_micros(process.pid) - before) / max(outcome["answers"], 1)
+        tails = {figure: outcome[figure] for figure in ("p50", "p99", "p999") if figure in outcome}
+        return {f"{part} cpu": cpu, f"{part} rate": outcome["rate"], f"{part} lost": outcome["lost"], **tails}
 
 
-def cpu_micros(pid):
-    """Time on a core of all threads of a process."""
-    total = 0
-    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        with open(path) as file:
-            total += int(file.read().split()[0])
-    return total / 1000
+def growth(bench, seconds, counts):
+    """CPU for each hit, and memory, with more and more names in the cache. Names are asked once, then again."""
+    rows = {}
+    for name in ("oooi", "unbound", "CoreDNS"):
+        address, process = bench.servers[name]
+        row = {}
+        for count in counts:
+            names = "".join(f"g{at}.wild.example.org A\n" for at in range(count))
+            questions = bench.processes.write("grown", names)
+            subprocess.run(
+                [*first(), "dnsperf", "-s", address, "-p", str(PORT), "-d", questions, "-n", "1", "-c", "8", "-q", "100"],
+                capture_output=True,
+                check=True,
+            )
+            before = cpu_micros(process.pid)
+            outcome = bench.dnsperf(address, questions, seconds)
+            row[f"cpu at {count}"] = (cpu_micros(process.pid) - before) / max(outcome["answers"], 1)
+            row[f"MiB at {count}"] = memory_mib(process.pid)
+        rows[name] = [row]
+    return rows
 
 
-def resident(pid):
-    with open(f"/proc/{pid}/status") as file:
-        return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1)) / 1024
-
-
-def dnsperf(address, questions, seconds, rate=None):
-    command = ["taskset", "-c", "1", "dnsperf", "-s", address, "-p", str(PORT), "-d", questions]
-    command += ["-l", str(seconds), "-c", "8", "-q", "100", "-T", "1"] + (["-Q", str(rate)] if rate else [])
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    number = lambda label: float(re.search(label + r":\s+([\d.]+)", text).group(1))
-    return {
-        "answers": number("Queries completed"),
-        "lost": number("Queries lost"),
-        "rate": number("Queries per second"),
-        "latency": number(r"Average Latency \(s\)") * 1e6,
-    }
+def cores(bench, seconds):
+    """One worker and two, with the load on both cores: what both workers did."""
+    rows = {}
+    serve = bench.program("dns_serve")
+    for workers in (1, 2):
+        name = f"oooi, {workers} worker{'s' if workers > 1 else ''}"
+        address = f"127.90.1.{workers}"
+        bench.start(name, address, [serve, f"{address}:{PORT}", str(workers)], core="0,1")
+        process = bench.servers.pop(name)[1]
+        before = cpu_micros(process.pid)
+        outcome = bench.dnsperf(address, bench.questions("own", seconds), seconds, cores="0,1")
+        cpu = (cpu_micros(process.pid) - before) / max(outcome["answers"], 1)
+        rows[name] = [{"cpu": cpu, "rate": outcome["rate"], "lost": outcome["lost"]}]
+    return rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=4)
-    parser.add_argument("--folder", default="target/release/examples")
+    parser.add_argument("--quick", action="store_true", help="one round of two seconds a part: two minutes")
+    parser.add_argument("--coredns", default=ROOT / "target/bench/coredns")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(folder)
-        try:
-            run(bench, options)
-        finally:
-            bench.end()
-
-
-def run(bench, options):
-    bench.knot("1", UPSTREAM, "example.org", FOREIGN_ZONE)
-    program = lambda name: os.path.join(options.folder, name)
-    servers = {
-        "floor": ("127.90.0.1", bench.spawn("0", [program("dns_echo"), f"127.90.0.1:{PORT}"])),
-        "oooi": ("127.90.0.2", bench.spawn("0", [program("dns_serve"), f"127.90.0.2:{PORT}", "1", f"{UPSTREAM}:{PORT}"])),
-        "knot": ("127.90.0.3", bench.knot("0", "127.90.0.3", "bench.example", OWN_ZONE)),
-        "unbound": ("127.90.0.4", bench.unbound("0", "127.90.0.4")),
+    rounds, seconds = (1, 2) if options.quick else (options.rounds, options.seconds)
+    counts = [100, 10_000] if options.quick else [100, 1000, 10_000, 100_000]
+    versions = {
+        "knot": version(["knotd", "-V"]),
+        "unbound": version(["unbound", "-V"]),
+        "CoreDNS": version([str(options.coredns), "-version"]),
+        "dnsmasq": version(["dnsmasq", "--version"]),
+        "dnsperf": version(["dnsperf", "-h"], r"Version ([\d.]+)"),
     }
-    time.sleep(1)
-    idle = {name: resident(process.pid) for name, (_, process) in servers.items()}
-    own = "".join(f"api.bench.example A\nx{at}.apps.bench.example A\n" for at in range(50))
-    own = bench.write("questions/own", own)
-    hits = bench.write("questions/hits", "".join(f"h{at}.wild.example.org A\n" for at in range(1000)))
-    results = {}
-    for _ in range(options.rounds):
-        for test in ["own", "own at 20,000/s", "hit", "miss"]:
-            for name, (address, process) in servers.items():
-                if test in ("hit", "miss") and name in ("floor", "knot"):
-                    continue
-                questions = hits if test == "hit" else own
-                if test == "miss":
-                    tag = random.randrange(10**9)
-                    lines = (f"{tag}-{at}.wild.example.org A\n" for at in range(100_000 * options.seconds))
-                    questions = bench.write("questions/miss", "".join(lines))
-                if test == "hit":
-                    dnsperf(address, questions, 1)
-                before = cpu_micros(process.pid)
-                outcome = dnsperf(address, questions, options.seconds, 20_000 if "at" in test else None)
-                outcome["cpu"] = (cpu_micros(process.pid) - before) / max(outcome["answers"], 1)
-                results.setdefault((test, name), []).append(outcome)
-    print(f"{'':18}{'':9}{'CPU µs':>8}{'answers/s':>11}{'mean µs':>9}{'lost':>6}")
-    for (test, name), rounds in results.items():
-        median = sorted(rounds, key=lambda outcome: outcome["cpu"])[len(rounds) // 2]
-        lost = sum(outcome["lost"] for outcome in rounds)
-        print(f"{test:18}{name:9}{median['cpu']:8.2f}{median['rate']:11.0f}{median['latency']:9.0f}{lost:6.0f}")
-    for name, (_, process) in servers.items():
-        print(f"{name:9} {idle[name]:5.1f} MiB at the start, {resident(process.pid):5.1f} after the load")
+    with tempfile.TemporaryDirectory() as folder, Processes(folder) as processes:
+        bench = Bench(processes, options.coredns)
+        bench.start_all()
+        collected = {name: [] for name in bench.servers}
+        idle = {name: memory_mib(process.pid) for name, (_, process) in bench.servers.items()}
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", flush=True)
+            figures = {name: {"idle": idle[name]} for name in bench.servers}
+            for part in PARTS:
+                for name in bench.servers:
+                    if part in ("own", "steady") or name not in AUTHORITATIVE:
+                        figures[name].update(bench.measure(part, name, seconds))
+            for name, row in figures.items():
+                row["loaded"] = memory_mib(bench.servers[name][1].pid)
+                collected[name].append(row)
+        print("growth and cores", flush=True)
+        grown = summaries(growth(bench, seconds, counts))
+        scaled = summaries(cores(bench, seconds))
+    report(summaries(collected), grown, scaled, counts, rounds, versions)
+
+
+def report(figures, grown, scaled, counts, rounds, versions):
+    cpu = [
+        ("CPU µs / own name", "own cpu", 1),
+        (f"at {STEADY:,}/s", "steady cpu", 1),
+        ("/ cache hit", "hit cpu", 1),
+        ("/ miss forwarded", "miss cpu", 1),
+        ("MiB at start", "idle", 1),
+        ("after the load", "loaded", 1),
+    ]
+    speed = [
+        ("own names / s", "own rate", 0),
+        ("hits / s", "hit rate", 0),
+        ("misses / s", "miss rate", 0),
+        (f"p50 µs at {STEADY:,}/s", "p50", 0),
+        ("p99", "p99", 0),
+        ("p99.9", "p999", 0),
+    ]
+    held = [(f"CPU µs / hit, {count:,} names", f"cpu at {count}", 1) for count in counts]
+    held += [(f"MiB, {count:,}", f"MiB at {count}", 1) for count in counts]
+    recursive = ["unbound", "CoreDNS", "dnsmasq"]
+    ratios = {
+        "own names, of the floor": ratio(figures, "own cpu", "oooi", ["floor"]),
+        "own names, of the best peer": ratio(figures, "own cpu", "oooi", ["knot", *recursive]),
+        "hits, of the floor": ratio(figures, "hit cpu", "oooi", ["floor"]) or hit_of_floor(figures),
+        "hits, of the best peer": ratio(figures, "hit cpu", "oooi", recursive),
+        "misses, of unbound": ratio(figures, "miss cpu", "oooi", ["unbound"]),
+        "p99, of the best peer": ratio(figures, "p99", "oooi", ["knot", *recursive]),
+    }
+    said = "; ".join(f"{what}: {value:.2f}" for what, value in ratios.items() if value)
+    text = "\n\n".join(
+        [
+            table(cpu, figures),
+            table(speed, figures),
+            f"oooi's share: {said}.",
+            "Hits with more and more names in the cache (ours holds 16 MiB of answers here and forgets the oldest beyond):",
+            table(held, grown),
+            "One worker and two, with the load on the same two cores:",
+            table([("CPU µs / own name", "cpu", 1), ("answers / s", "rate", 0)], scaled),
+        ]
+    )
+    result = {"rounds": rounds, "versions": versions, "figures": figures, "grown": grown, "cores": scaled, "ratios": ratios}
+    publish("dns", "DNS", result, text)
+
+
+def hit_of_floor(figures):
+    """The floor echoes, whatever is asked: its cost of an own name is that of a hit."""
+    own, floor = figures["oooi"].get("hit cpu"), figures["floor"].get("own cpu")
+    return own["median"] / floor["median"] if own and floor else None
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,0 +1,3 @@
+module oooi.bench/load
+
+go 1.25.0
