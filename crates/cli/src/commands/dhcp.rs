@@ -109,7 +109,10 @@ async fn run_with<S: LeaseStore>(
     let ready = metrics.clone();
     let serving = server::run(socket, feeds, store, followed.report, metrics, until_signal());
     let registry = Arc::new(registry);
-    let pages = args.bind.pages(move || observe::encode(&registry), move || ready.store_is_available());
+    let pages = args.bind.pages(
+        move || observe::encode(&registry),
+        move || ready.store_is_available(),
+    );
     observe::beside(vec![pages], serving).await?;
     Ok(Outcome::Done)
 }

@@ -91,6 +91,7 @@ pub(super) fn grant(view: View<'_>, client: &Client<'_>, message: &Message<'_>, 
             && former.mac == lease.mac
             && former.id == lease.id
             && former.host_name == lease.host_name
+            && former.machine == lease.machine
             && former.expires <= lease.expires
             && view.now.since(former.since) < RECENT.min(time / 8)
     });
