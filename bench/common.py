@@ -99,7 +99,7 @@ class Processes:
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def until(self, what, condition, seconds=15):
+    def until(self, what, condition, seconds=60):
         """Waits for a condition, and says what did not come."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -11,11 +11,11 @@ speaks as a relay and every client is new, so that each of its exchanges of four
 """
 
 import argparse
+import math
 import random
 import re
 import subprocess
 import tempfile
-import time
 
 from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
 
@@ -48,7 +48,7 @@ class Contender:
         self.process = self.processes.spawn(
             self.name, COMMANDS[self.name](self.processes, folder), core=0, namespace=self.server
         )
-        self.processes.until(f"{self.name} answers", lambda: self.load(20, 0.3)["leases"] > 0, 20)
+        self.processes.until(f"{self.name} answers", lambda: self.load(20, 1)["leases"] > 0)
 
     def stop(self):
         self.processes.end(self.process)
@@ -180,7 +180,7 @@ def growth(contenders, folder, sizes):
         for size in sizes:
             rate = 5000 if contender.name != "Kea" else 2500
             while held < size:
-                seconds = max(1, min(10, (size - held) / rate))
+                seconds = max(1, min(10, math.ceil((size - held) / rate)))
                 held += contender.load(rate, seconds)["leases"]
             row[f"cpu at {size}"] = contender.measured(QUIET, 3)["cpu"]
             row[f"MiB at {size}"] = memory_mib(contender.process.pid)

@@ -14,7 +14,6 @@ import random
 import re
 import subprocess
 import tempfile
-import time
 
 from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
 
@@ -69,7 +68,7 @@ class Bench:
         process = self.processes.spawn(name, command, core=core, **environment)
         probe = ["dig", "+tries=1", "+time=1", "+short", f"@{address}", "-p", str(PORT), "api.bench.example"]
         answers = lambda: process.poll() is None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
-        self.processes.until(f"{name} answers", answers, 20)
+        self.processes.until(f"{name} answers", answers)
         self.servers[name] = (address, process)
 
     def knot(self, name, core, address, domain, zone):

@@ -49,7 +49,7 @@ class Bench:
     def start(self, name, address, command, answers="raw"):
         process = self.processes.spawn(name, command, core=0)
         work = lambda: process.poll() is None and self.try_load(answers, f"{address}:{PORT}", 1, 1) is not None
-        self.processes.until(f"{name} relays", work, 20)
+        self.processes.until(f"{name} relays", work)
         self.gateways[name] = (f"{address}:{PORT}", process)
 
     def start_all(self):

@@ -1,5 +1,7 @@
 //! Thousands of idle connections through Envoy: all of them stay, and all of them still work.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "../../proxy/tests/battery/mod.rs"]
 mod battery;
 mod harness;
