@@ -20,6 +20,7 @@ use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
+use oooi_api::foreign::{DNS, ForwardServer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -32,12 +33,26 @@ use crate::unchanged::{DIGEST, contains, digest, status_contains};
 /// The longest note that the API server takes for an event.
 const LONGEST_NOTE: usize = 1000;
 
+/// Kinds that are replaced where an earlier operator made them: what they select cannot be changed.
+const REPLACED: [&str; 1] = ["Deployment"];
+
+/// Kinds that are never changed once they are there: what is kept on a volume is worth more than its size.
+const KEPT: [&str; 1] = ["PersistentVolumeClaim"];
+
 /// Why something was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An object of the same name belongs to somebody else.
     #[error("{kind} {name} exists and does not belong to this resource: rename or delete one of the two")]
     Foreign {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name.
+        name: String,
+    },
+    /// An object of an earlier operator is on its way out.
+    #[error("{kind} {name} of an earlier operator is being replaced: it is made anew once its pods are gone")]
+    Replacing {
         /// Its kind.
         kind: String,
         /// Its namespace and name.
@@ -170,11 +185,21 @@ impl Writer {
             let owner = identity::controller(metadata).map(|owner| owner.uid.as_str());
             let same_owner =
                 identity::owner_elsewhere(existing.meta()) == identity::owner_elsewhere(metadata);
-            if !same_owner || !identity::is_ours(existing.meta(), owner) {
+            let inherited = identity::is_inherited(existing.meta(), owner);
+            if !inherited && (!same_owner || !identity::is_ours(existing.meta(), owner)) {
                 return Err(Error::Foreign {
                     kind: kind::<K>(),
                     name: full,
                 });
+            }
+            if inherited && REPLACED.contains(&&*K::kind(&())) {
+                return self.replace(&existing, full).await;
+            }
+            if KEPT.contains(&&*K::kind(&())) {
+                if !inherited {
+                    return Ok(existing);
+                }
+                body.as_object_mut().map(|body| body.remove("spec"));
             }
             if contains(&to_json(&existing, &full)?, &body) {
                 return Ok(existing);
@@ -184,6 +209,25 @@ impl Writer {
         api.patch(&name, &self.params(), &Patch::Apply(&body))
             .await
             .map_err(refused::<K>("apply", &full))
+    }
+
+    /// Deletes what an earlier operator made. It is made anew once it is gone, and its pods with it: two of them would
+    /// have the same address.
+    async fn replace<K: Object>(&self, existing: &K, name: String) -> Result<K, Error> {
+        if existing.meta().deletion_timestamp.is_none() {
+            self.may_write::<K>(&name)?;
+            let params = DeleteParams::foreground().preconditions(Preconditions {
+                uid: existing.uid(),
+                resource_version: None,
+            });
+            let api = self.api::<K>(&existing.namespace().unwrap_or_default());
+            let deleted = api.delete(&existing.name_any(), &params).await;
+            deleted.map_err(refused::<K>("delete", &name))?;
+        }
+        Err(Error::Replacing {
+            kind: kind::<K>(),
+            name,
+        })
     }
 
     /// Deletes an object that `owner` has no more use for. One that is not ours stays.
@@ -365,6 +409,48 @@ impl Writer {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
             Err(error) => Err(refused::<K>("write the status of", &full)(error)),
+        }
+    }
+
+    /// Keeps one entry of the zones that the management cluster's resolvers forward, or removes it. The list belongs to
+    /// everybody, so it is written only as it was read. Says whether there is such a list at all.
+    pub async fn forward(&self, name: &str, entry: Option<&ForwardServer>) -> Result<bool, Error> {
+        const OBJECT: &str = "default";
+        let api = Api::<DNS>::all(self.client.clone());
+        loop {
+            let dns = match api.get(OBJECT).await {
+                Ok(dns) => dns,
+                // Without the object, and without its kind.
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+                Err(error) => return Err(refused::<DNS>("read", OBJECT)(error)),
+            };
+            let mut servers = dns.spec.servers.clone();
+            let ours = |server: &ForwardServer| server.name.as_deref() == Some(name);
+            match (servers.iter().position(ours), entry) {
+                // What the API server filled in besides is no difference.
+                (Some(at), Some(entry)) if contains(&json!(servers[at]), &json!(entry)) => {}
+                (Some(at), Some(entry)) => servers[at] = entry.clone(),
+                (Some(at), None) => drop(servers.remove(at)),
+                (None, Some(entry)) => servers.push(entry.clone()),
+                (None, None) => {}
+            }
+            if servers == dns.spec.servers {
+                return Ok(true);
+            }
+            self.may_write::<DNS>(OBJECT)?;
+            let body = json!({
+                "metadata": {"resourceVersion": dns.resource_version()},
+                "spec": {"servers": servers},
+            });
+            match api
+                .patch(OBJECT, &PatchParams::default(), &Patch::Merge(&body))
+                .await
+            {
+                Ok(_) => return Ok(true),
+                // Somebody else was faster: what they wrote is kept.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(refused::<DNS>("write", OBJECT)(error)),
+            }
         }
     }
 

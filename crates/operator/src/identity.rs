@@ -138,9 +138,8 @@ where
 
 /// Whether an existing object may be written by whoever has this uid: it has our labels, and no other controller.
 pub fn is_ours(existing: &ObjectMeta, owner: Option<&str>) -> bool {
-    let labelled = is_labelled(existing);
     let controller = controller(existing).map(|reference| reference.uid.as_str());
-    labelled && (controller.is_none() || controller == owner)
+    is_labelled(existing) && (controller.is_none() || controller == owner)
 }
 
 /// Whether an object has our label.
@@ -153,6 +152,13 @@ pub fn is_labelled(metadata: &ObjectMeta) -> bool {
 pub fn has_role(metadata: &ObjectMeta, role: Role) -> bool {
     let component = metadata.labels.as_ref().and_then(|labels| labels.get(COMPONENT));
     component.is_some_and(|component| component == role.word())
+}
+
+/// Whether an earlier operator made an object for whoever has this uid: it has none of our labels, and that very
+/// resource, of a kind of ours, as its controller.
+pub fn is_inherited(existing: &ObjectMeta, owner: Option<&str>) -> bool {
+    let controller = controller(existing).map(|reference| reference.uid.as_str());
+    !is_labelled(existing) && controller.is_some() && controller == owner
 }
 
 /// The controller of an object.
@@ -191,6 +197,18 @@ mod tests {
     fn an_object_without_our_labels_is_never_ours() {
         assert!(!is_ours(&object(false, None), Some("1")));
         assert!(!is_ours(&object(false, Some("1")), Some("1")));
+    }
+
+    #[test]
+    fn what_an_earlier_operator_made_for_the_same_resource_is_inherited() {
+        assert!(is_inherited(&object(false, Some("1")), Some("1")));
+        assert!(!is_inherited(&object(false, Some("2")), Some("1")), "another's");
+        assert!(!is_inherited(&object(false, None), Some("1")), "nobody's");
+        assert!(!is_inherited(&object(false, None), None), "nobody's");
+        assert!(
+            !is_inherited(&object(true, Some("1")), Some("1")),
+            "it is ours already"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@
 pub mod apply;
 pub mod condition;
 pub mod context;
+pub mod control_planes;
 pub mod controllers;
 mod dhcp_server;
 mod dns_server;

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt, future};
+use futures_util::{Stream, StreamExt, future, stream};
 use k8s_openapi::NamespaceResourceScope;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config as ControllerConfig};
@@ -15,13 +15,14 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use oooi_api::foreign::NetworkAttachmentDefinition;
+use oooi_api::foreign::{DNS, NetworkAttachmentDefinition};
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::apply::{Object, Writer};
 use crate::context::{Context, Images, Pauses, Platform};
+use crate::control_planes::ControlPlanes;
 use crate::controllers::Controller;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
@@ -30,7 +31,7 @@ use crate::metrics::Metrics;
 use crate::presence::Presence;
 use crate::server;
 
-/// How long the first look at networks may take. Where Multus is not installed there is nothing to look at.
+/// How long the first look at networks may take.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// The cluster that this process runs in, else the one of the user's kubeconfig.
@@ -138,10 +139,14 @@ impl Options {
 /// Runs all controllers. It ends only by being dropped.
 pub async fn run(options: &Options) {
     let (presence, follow) = Presence::of(options.client.clone());
+    let planes = ControlPlanes::default();
     tokio::join!(
         follow,
-        options.if_chosen(Controller::HostedCluster, hosted_cluster::run(options, &presence)),
-        options.if_chosen(Controller::Infra, infras(options)),
+        options.if_chosen(
+            Controller::HostedCluster,
+            hosted_cluster::run(options, &presence, &planes)
+        ),
+        options.if_chosen(Controller::Infra, infras(options, &presence, &planes)),
         options.if_chosen(Controller::DhcpServer, server::watch::run::<DhcpServer>(options)),
         options.if_chosen(Controller::DnsServer, server::watch::run::<DnsServer>(options)),
         options.if_chosen(
@@ -154,15 +159,21 @@ pub async fn run(options: &Options) {
 struct InfraContext {
     common: Arc<Context>,
     stores: Stores,
+    planes: ControlPlanes,
+    presence: Presence,
 }
 
 /// The controller of Infras.
-async fn infras(options: &Options) {
+async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) {
     let (networks, filled) = reflector::store();
     // Definitions may be in any namespace, whichever the Infras are in.
-    let definitions = Api::<NetworkAttachmentDefinition>::all(options.client.clone());
-    let network_changes = watcher(definitions, watcher::Config::default())
+    let client = options.client.clone();
+    let definitions = presence.while_served::<NetworkAttachmentDefinition, _>(move || {
+        watcher(Api::all(client.clone()), watcher::Config::default())
+    });
+    let network_changes = definitions
         .default_backoff()
+        .modify(|definition: &mut NetworkAttachmentDefinition| definition.managed_fields_mut().clear())
         .reflect(filled)
         .touched_objects();
     // One at a time: of two Infras on one VLAN the second must see what the first chose.
@@ -175,6 +186,18 @@ async fn infras(options: &Options) {
     let ctx = Arc::new(InfraContext {
         common: options.context(infra::MANAGER),
         stores: stores.clone(),
+        planes: planes.clone(),
+        presence: presence.clone(),
+    });
+    let client = options.client.clone();
+    let resolvers = presence.while_served::<DNS, _>(move || {
+        let named = watcher::Config::default().fields("metadata.name=default");
+        watcher(Api::<PartialObjectMeta<DNS>>::all(client.clone()), named)
+    });
+    let (by_resolver, by_plane) = (stores.infras.clone(), stores.infras.clone());
+    let referring = planes.changes().flat_map(move |()| {
+        let refers = |infra: &Infra| infra.spec.hosted_cluster_ref.is_some();
+        stream::iter(chosen(&by_plane, refers))
     });
     let (by_network, by_neighbour) = (stores.clone(), stores);
     controller
@@ -190,6 +213,10 @@ async fn infras(options: &Options) {
                 .touched_objects(),
             move |changed| neighbours(&by_neighbour, &changed),
         )
+        .watches_stream(resolvers.default_backoff().touched_objects(), move |_| {
+            chosen(&by_resolver, infra::cluster_dns::is_wanted)
+        })
+        .reconcile_on(referring)
         .run(reconcile_infra, infra_failed, ctx)
         .for_each(|_| future::ready(()))
         .await;
@@ -197,15 +224,23 @@ async fn infras(options: &Options) {
 
 async fn reconcile_infra(infra: Arc<Infra>, ctx: Arc<InfraContext>) -> Result<Action, infra::Error> {
     // Nothing is known of networks before they were listed once.
-    let _ = tokio::time::timeout(FIRST_LOOK, ctx.stores.networks.wait_until_ready()).await;
+    if ctx.presence.has::<NetworkAttachmentDefinition>() {
+        let _ = tokio::time::timeout(FIRST_LOOK, ctx.stores.networks.wait_until_ready()).await;
+    }
     let key = key(&*infra);
-    let look = infra::reconcile(infra, &ctx.stores, &ctx.common);
+    let look = infra::reconcile(infra, &ctx.stores, &ctx.planes, &ctx.common);
     ctx.common.counted(&key, look).await
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
 fn infra_failed(infra: Arc<Infra>, error: &infra::Error, ctx: Arc<InfraContext>) -> Action {
     failed(&*infra, error, &ctx.common)
+}
+
+/// The Infras of which something holds.
+fn chosen(infras: &Store<Infra>, holds: impl Fn(&Infra) -> bool) -> Vec<ObjectRef<Infra>> {
+    let infras = infras.state_filter(holds);
+    infras.iter().map(|infra| ObjectRef::from_obj(&**infra)).collect()
 }
 
 /// The Infras that a definition matters to: the one that owns it, and those that name it.

@@ -3,16 +3,25 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod hypershift;
-#[allow(dead_code, reason = "what only other tests use")]
 mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hypershift::{annotate, cluster, conditions, events, infra_backends, pool, strategies};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oooi_api::foreign::HostedCluster;
+use oooi_api::foreign::{DNS, HostedCluster};
 use oooi_api::{DhcpServer, Infra, ProxyServer};
+use oooi_operator::context::{Images, Platform};
+use oooi_operator::controllers::Controller;
+use oooi_operator::manager::{self, Options};
+use oooi_operator::metrics::Metrics;
+use oooi_testkit::Cluster;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use world::{World, said, says};
 
 fn is(infra: &Infra, status: &str, reason: &str) -> bool {
@@ -360,4 +369,178 @@ async fn of_two_hosted_clusters_with_the_same_addresses_the_later_one_is_refused
         server.spec.network_config.server_ip,
         first.spec.network_config.server_ip
     );
+}
+
+#[tokio::test]
+async fn an_infra_that_a_person_wrote_gets_its_backends_from_the_hosted_cluster_that_it_names() {
+    let world = World::start("named").await;
+    world.network("vlan").await;
+    let mut infra = world.infra("mine");
+    infra["spec"]["hostedClusterRef"] = json!({"name": "tenant"});
+    world.apply(infra).await;
+    let mut cluster = cluster("tenant", &strategies("nodeport"));
+    cluster["metadata"]["annotations"] = json!({});
+    world.apply(cluster).await;
+    let told = |server: &ProxyServer| {
+        let names = server
+            .spec
+            .backends
+            .iter()
+            .map(|backend| backend.hostname.as_str());
+        names
+            .collect::<Vec<_>>()
+            .contains(&"konnectivity.nodeport.example.com")
+    };
+    world
+        .wait("mine-proxy", "what the HostedCluster publishes", told)
+        .await;
+    assert!(
+        world.api::<Infra>().get_opt("tenant").await.unwrap().is_none(),
+        "nobody asked for one"
+    );
+}
+
+#[tokio::test]
+async fn a_zone_is_published_beside_those_of_others_and_withdrawn_with_its_infra() {
+    let world = World::start("publish").await;
+    world.network("vlan").await;
+    let theirs = json!({
+        "name": "theirs", "zones": ["corp.example.com"],
+        "forwardPlugin": {"policy": "Sequential", "upstreams": ["10.9.9.9", "10.9.9.10:5353"]},
+    });
+    let resolvers = json!({
+        "apiVersion": "operator.openshift.io/v1", "kind": "DNS", "metadata": {"name": "default"},
+        "spec": {"servers": [theirs]},
+    });
+    world.cluster.apply(&resolvers.to_string()).await.unwrap();
+    let mut infra = world.infra("x");
+    infra["spec"]["infraComponents"]["dns"]["publishToClusterDNS"] = json!(true);
+    world.apply(infra).await;
+    let api = kube::Api::<DNS>::all(world.client.clone());
+    let published = async |count: usize| {
+        oooi_testkit::until("the forwarded zones", world::LIMIT, async || {
+            let servers = api.get("default").await.unwrap().spec.servers;
+            if servers.len() == count {
+                Ok(servers)
+            } else {
+                Err(format!("{servers:?}"))
+            }
+        })
+        .await
+        .unwrap()
+    };
+    let servers = published(2).await;
+    let service: Service = world.api().get("x-dns").await.unwrap();
+    let address = service.spec.unwrap().cluster_ip.unwrap();
+    assert_eq!(
+        servers[0].forward_plugin.as_ref().unwrap().upstreams.len(),
+        2,
+        "another's entry is kept"
+    );
+    assert_eq!(servers[1].zones, ["x.example.com"]);
+    assert_eq!(
+        servers[1].forward_plugin.as_ref().unwrap().upstreams,
+        [format!("{address}:53")]
+    );
+
+    let without = Patch::Merge(json!({"spec": {"servers": [theirs]}}));
+    api.patch("default", &PatchParams::default(), &without)
+        .await
+        .unwrap();
+    published(2).await; // put back
+    world
+        .api::<Infra>()
+        .delete("x", &DeleteParams::default())
+        .await
+        .unwrap();
+    published(1).await;
+    world.wait_gone::<Infra>("x").await;
+}
+
+#[tokio::test]
+async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_clusters_are_followed() {
+    let cluster = Cluster::start().await.unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
+    cluster.apply(&list.to_string()).await.unwrap();
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd",
+        "--all",
+    ];
+    cluster.kubectl(&established).await.unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (inner, count) = (cluster.client().await.unwrap(), asked.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let foreign = [
+            "hypershift",
+            "cni.cncf.io",
+            "route.openshift",
+            "config.openshift",
+            "operator.openshift",
+        ];
+        if foreign.iter().any(|group| request.uri().path().contains(group)) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        let inner = inner.clone();
+        async move { inner.send(request).await }
+    });
+    let (_leads, leading) = watch::channel(true);
+    let options = Options {
+        client: kube::Client::new(service, "default"),
+        namespaces: Vec::new(),
+        controllers: Controller::ALL.to_vec(),
+        images: Images {
+            oooi: "example.com/oooi:test".into(),
+            envoy: None,
+        },
+        platform: Platform::Kubernetes,
+        load_balancer_wait: Duration::ZERO,
+        metrics: Metrics::default(),
+        leading,
+    };
+    let manager = tokio::spawn(async move { manager::run(&options).await });
+    let by_hand = json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra",
+        "metadata": {"name": "by-hand", "namespace": "default"},
+        "spec": {"networkConfig": {
+            "cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "networkAttachmentDefinition": "vlan",
+        }},
+    });
+    cluster.apply(&by_hand.to_string()).await.unwrap();
+    let infras = kube::Api::<Infra>::namespaced(cluster.client().await.unwrap(), "default");
+    let wait = async |name: &str, holds: fn(&Infra) -> bool| {
+        oooi_testkit::until(name, world::LIMIT, async || match infras.get_opt(name).await {
+            Ok(Some(infra)) if holds(&infra) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await
+        .unwrap();
+    };
+    wait("by-hand", |infra| {
+        says(
+            conditions(infra),
+            "NetworkReady",
+            "False",
+            "NetworkAttachmentMissing",
+        )
+    })
+    .await;
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "of kinds that are not there");
+
+    let stand_ins = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/crds");
+    for folder in [cluster.parts().crds().to_str().unwrap(), stand_ins] {
+        cluster
+            .kubectl(&["apply", "--server-side", "-f", folder])
+            .await
+            .unwrap();
+    }
+    cluster.kubectl(&established).await.unwrap();
+    let mut tenant = hypershift::cluster("tenant", &strategies("route"));
+    tenant["metadata"]["namespace"] = json!("default");
+    tenant["metadata"]["annotations"]["hostedcluster.densityops.com/network-attachment"] = json!("vlan");
+    cluster.apply(&tenant.to_string()).await.unwrap();
+    wait("tenant", |infra| is(infra, "True", "Complete")).await;
+    manager.abort();
 }

@@ -44,6 +44,9 @@ pub enum Error {
 async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Action, Error> {
     let writer = &around.common.writer;
     let seen = observe(&around.stores, cluster);
+    // For whoever wrote an Infra by hand, too.
+    let derived = derive(cluster, &seen.sources());
+    around.planes.set(cluster, &derived.control_plane);
     if cluster.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change()); // its Infra goes with it, and not before
     }
@@ -66,7 +69,6 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
         }
         return Ok(Action::await_change());
     }
-    let derived = derive(cluster, &seen.sources());
     let infra = match &derived.infra {
         None => seen.own(cluster).cloned(), // as it was: what runs goes on running
         Some(spec) => {

@@ -20,6 +20,7 @@ use super::observe::Stores;
 use super::status::Told;
 use super::{Error, MANAGER, look};
 use crate::context::Context;
+use crate::control_planes::ControlPlanes;
 pub(super) use crate::manager::key;
 use crate::manager::{Options, failed};
 use crate::presence::Presence;
@@ -30,22 +31,23 @@ pub(super) struct Surroundings {
     pub(super) stores: Stores,
     pub(super) presence: Presence,
     pub(super) told: Told,
+    pub(super) planes: ControlPlanes,
     pub(super) load_balancer_wait: Duration,
 }
 
 /// Runs the controller whenever HyperShift is installed. It ends only by being dropped.
-pub(crate) async fn run(options: &Options, presence: &Presence) {
+pub(crate) async fn run(options: &Options, presence: &Presence, planes: &ControlPlanes) {
     loop {
         presence.appears::<HostedCluster>().await;
         tracing::info!("HyperShift is there: HostedClusters are looked after");
         tokio::select! {
-            () = follow(options, presence) => {}
+            () = follow(options, presence, planes) => {}
             () = presence.vanishes::<HostedCluster>() => tracing::info!("HyperShift is gone"),
         }
     }
 }
 
-async fn follow(options: &Options, presence: &Presence) {
+async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) {
     let (node_pools, pool_changes) = watched(options.watch(watcher::Config::default()));
     let (infras, infra_changes) = watched(options.watch(watcher::Config::default()));
     // Control planes are in namespaces of their own, whichever the HostedClusters are in.
@@ -80,6 +82,7 @@ async fn follow(options: &Options, presence: &Presence) {
         },
         presence: presence.clone(),
         told: Told::default(),
+        planes: planes.clone(),
         load_balancer_wait: options.load_balancer_wait,
     });
     let (by_route, by_service, all) = (clusters.clone(), clusters.clone(), clusters);

@@ -1,6 +1,7 @@
 //! Infra → its components and the network that they are attached by.
 
 mod build;
+pub(crate) mod cluster_dns;
 pub mod network;
 mod observe;
 mod status;
@@ -17,6 +18,7 @@ use oooi_plan::{Known, Warning};
 use crate::apply;
 use crate::condition::{self, Finding};
 use crate::context::Context;
+use crate::control_planes::ControlPlanes;
 use crate::hosted_cluster::DERIVED;
 use crate::identity::{self, Role};
 use build::{Objects, build, component_name};
@@ -42,8 +44,14 @@ pub enum Error {
 /// Keeps one Infra: observe → plan → build → apply → report.
 ///
 /// To be run for one Infra at a time: of two on one VLAN the second must see the addresses that the first chose.
-pub async fn reconcile(infra: Arc<Infra>, stores: &Stores, ctx: &Context) -> Result<Action, Error> {
+pub async fn reconcile(
+    infra: Arc<Infra>,
+    stores: &Stores,
+    planes: &ControlPlanes,
+    ctx: &Context,
+) -> Result<Action, Error> {
     if infra.metadata.deletion_timestamp.is_some() {
+        cluster_dns::withdraw(ctx, &infra).await?;
         return Ok(Action::await_change()); // its objects go with it
     }
     if identity::is_paused(infra.meta()) {
@@ -63,6 +71,7 @@ pub async fn reconcile(infra: Arc<Infra>, stores: &Stores, ctx: &Context) -> Res
     let known = Known {
         attachment: Some(attached.attachment.clone()),
         neighbours: seen.neighbours,
+        control_plane: planes.of(&infra),
         ..seen.components.known()
     };
     let components = match oooi_plan::plan(&infra, &known) {
@@ -116,6 +125,7 @@ async fn carry_out(
             .remove::<NetworkAttachmentDefinition>(&namespace, &name, &uid)
             .await?;
     }
+    cluster_dns::publish(ctx, infra, current.dns.as_ref()).await?;
     Ok(current)
 }
 

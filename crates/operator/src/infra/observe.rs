@@ -13,6 +13,7 @@ use oooi_plan::{Known, object_name::object_name};
 
 use super::network::{Attached, NetworkProblem, attach};
 use crate::apply::Object;
+use crate::identity;
 
 /// What was seen.
 pub(super) struct Observed {
@@ -91,7 +92,8 @@ async fn current(client: &Client, infra: &Infra) -> Result<Current, kube::Error>
     })
 }
 
-/// A component, if it belongs to this Infra: one that somebody else made tells nothing about it.
+/// A component, if it belongs to this Infra, also one that an earlier operator made: its address must not move. One
+/// that somebody else made tells nothing about it.
 async fn component<K: Object>(
     client: &Client,
     infra: &Infra,
@@ -100,7 +102,9 @@ async fn component<K: Object>(
     let api = Api::<K>::namespaced(client.clone(), &infra.namespace().unwrap_or_default());
     let found = api.get_opt(&object_name(&infra.name_any(), suffix)).await?;
     let uid = infra.uid();
-    Ok(found.filter(|object| crate::identity::is_ours(object.meta(), uid.as_deref())))
+    let uid = uid.as_deref();
+    Ok(found
+        .filter(|object| identity::is_ours(object.meta(), uid) || identity::is_inherited(object.meta(), uid)))
 }
 
 /// The definition that an Infra names: in the namespace that it names, else in its own, else in `default`.

@@ -1,6 +1,7 @@
 //! HostedClusters and what HyperShift puts around them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "shared by several test programs, which use parts of it")]
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -22,7 +22,7 @@ use oooi_testkit::{Cluster, Namespace, until};
 use rights::Forbidden;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -34,6 +34,7 @@ pub(crate) struct World {
     /// The namespace of a control plane.
     pub(crate) plane: Namespace<'static>,
     pub(crate) client: Client,
+    platform: Platform,
     leading: watch::Sender<bool>,
     manager: JoinHandle<()>,
     forbidden: Forbidden,
@@ -57,71 +58,55 @@ impl World {
 
     /// The same on a cluster of this sort.
     pub(crate) async fn start_on(name: &str, platform: Platform) -> World {
+        let mut world = World::bare(name).await;
+        world.platform = platform;
+        world.begin().await;
+        world
+    }
+
+    /// The same without a manager.
+    pub(crate) async fn bare(name: &str) -> World {
+        static PREPARED: OnceCell<()> = OnceCell::const_new();
         let cluster = Cluster::shared().await.unwrap();
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-        cluster.apply(&list.to_string()).await.unwrap();
-        let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
-        for folder in [cluster.parts().crds(), stand_ins] {
-            let folder = folder.to_str().unwrap().to_owned();
-            let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &folder];
-            cluster.kubectl(&arguments).await.unwrap();
-            let arguments = [
-                "wait",
-                "--for=condition=Established",
-                "--timeout=30s",
-                "-f",
-                &folder,
-            ];
-            cluster.kubectl(&arguments).await.unwrap();
-        }
-        cluster
-            .kubectl(&[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=30s",
-                "crd",
-                "--all",
-            ])
-            .await
-            .unwrap();
+        PREPARED.get_or_init(|| prepare(cluster)).await;
         let namespace = cluster.namespace(name).await.unwrap();
         let plane = cluster.namespace(&format!("{name}-plane")).await.unwrap();
-        let client = cluster.client().await.unwrap();
-        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
-        let base = base.to_str().unwrap();
-        let arguments = ["apply", "--server-side", "--force-conflicts", "-k", base];
-        cluster.kubectl(&arguments).await.unwrap();
-        let class = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-            "metadata": {"name": "by-hand", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-            "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
-        });
-        cluster.apply(&class.to_string()).await.unwrap();
-        let (leading, receiver) = watch::channel(true);
-        let (manager, forbidden) = rights::client_of(cluster, "oooi-system", "oooi-manager").await;
+        World {
+            cluster,
+            namespace,
+            plane,
+            client: cluster.client().await.unwrap(),
+            platform: Platform::Kubernetes,
+            leading: watch::Sender::new(true),
+            manager: tokio::spawn(async {}),
+            forbidden: Forbidden::default(),
+        }
+    }
+
+    /// Has a manager with the rights of the shipped one.
+    pub(crate) async fn begin(&mut self) {
+        let (client, forbidden) = rights::client_of(self.cluster, "oooi-system", "oooi-manager").await;
+        self.forbidden = forbidden;
+        self.manage(client);
+    }
+
+    /// Ends the manager, and has another one with this client.
+    pub(crate) fn manage(&mut self, client: Client) {
         let options = Options {
-            client: manager,
-            namespaces: vec![namespace.name().to_owned()],
+            client,
+            namespaces: vec![self.namespace.name().to_owned()],
             controllers: Controller::ALL.to_vec(),
             images: Images {
                 oooi: "example.com/oooi:test".into(),
                 envoy: Some("example.com/envoy:test".into()),
             },
-            platform,
+            platform: self.platform,
             load_balancer_wait: Duration::ZERO,
             metrics: Metrics::default(),
-            leading: receiver,
+            leading: self.leading.subscribe(),
         };
-        let manager = tokio::spawn(async move { manager::run(&options).await });
-        World {
-            cluster,
-            namespace,
-            plane,
-            client,
-            leading,
-            manager,
-            forbidden,
-        }
+        self.manager.abort();
+        self.manager = tokio::spawn(async move { manager::run(&options).await });
     }
 
     /// Another process leads from now on.
@@ -246,6 +231,41 @@ impl World {
             .await
             .unwrap();
     }
+}
+
+/// Installs every definition, the roles of the manager, and a class for volumes.
+async fn prepare(cluster: &Cluster) {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
+    cluster.apply(&list.to_string()).await.unwrap();
+    let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
+    for folder in [cluster.parts().crds(), stand_ins] {
+        let folder = folder.to_str().unwrap();
+        let arguments = ["apply", "--server-side", "--force-conflicts", "-f", folder];
+        cluster.kubectl(&arguments).await.unwrap();
+    }
+    let all = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd",
+        "--all",
+    ];
+    cluster.kubectl(&all).await.unwrap();
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
+    let arguments = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-k",
+        base.to_str().unwrap(),
+    ];
+    cluster.kubectl(&arguments).await.unwrap();
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": "by-hand", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    cluster.apply(&class.to_string()).await.unwrap();
 }
 
 /// The condition of this type: its truth and its reason.
