@@ -5,22 +5,20 @@
 //!                                 ├─ as wanted ─► nothing is written
 //!                                 └─ else ──────► server-side apply, one field manager a controller
 //! ```
-//! Guarantees: an object without our labels, or with another owner, is never written nor deleted; what is already
-//! as wanted costs one read; a status is written only if it changed; and once leadership is lost every write is
-//! refused before it leaves.
+//! Guarantees: an object without our labels, or with another owner, is never written nor deleted, but for what an
+//! earlier operator made for the same resource; what is already as wanted costs one read; a status is written only if
+//! it changed; and once leadership is lost every write is refused before it leaves.
 
 mod elsewhere;
+mod foreign;
 
 use std::fmt::Debug;
-use std::net::Ipv4Addr;
 
-use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
-use k8s_openapi::api::core::v1::{ObjectReference, Service};
-use k8s_openapi::{ByteString, NamespaceResourceScope};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
-use oooi_api::foreign::{DNS, ForwardServer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -310,63 +308,6 @@ impl Writer {
             .map_err(refused::<K>("write the status of", &full))
     }
 
-    /// Gives a Service that has no load balancer this address, unless somebody else was faster.
-    pub async fn load_balancer(&self, service: &Service, address: Ipv4Addr) -> Result<(), Error> {
-        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-        let full = full(&namespace, &name);
-        self.may_write::<Service>(&full)?;
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": name, "uid": service.uid(), "resourceVersion": service.resource_version()},
-            "status": {"loadBalancer": {"ingress": [{"ip": address}]}},
-        });
-        let params = PatchParams::apply(self.manager);
-        let written = self
-            .api::<Service>(&namespace)
-            .patch_status(&name, &params, &Patch::Apply(&body))
-            .await;
-        match written {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()), // its change is seen
-            Err(error) => Err(refused::<Service>("give an address to", &full)(error)),
-        }
-    }
-
-    /// Has the API server trust this certificate of a webhook, if there is such a webhook.
-    pub async fn trust(&self, configuration: &str, certificate: &str) -> Result<(), Error> {
-        type Configuration = ValidatingWebhookConfiguration;
-        let api = Api::<Configuration>::all(self.client.clone());
-        let existing = api.get_opt(configuration).await;
-        let Some(existing) = existing.map_err(refused::<Configuration>("read", configuration))? else {
-            return Ok(());
-        };
-        let bundle = ByteString(certificate.as_bytes().to_vec());
-        let webhooks = existing.webhooks.unwrap_or_default();
-        if webhooks
-            .iter()
-            .all(|webhook| webhook.client_config.ca_bundle.as_ref() == Some(&bundle))
-        {
-            return Ok(());
-        }
-        self.may_write::<Configuration>(configuration)?;
-        let trusting =
-            |webhook: &ValidatingWebhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}});
-        let body = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": configuration},
-            "webhooks": webhooks.iter().map(trusting).collect::<Vec<_>>(),
-        });
-        api.patch(configuration, &self.params(), &Patch::Apply(&body))
-            .await
-            .map(drop)
-            .map_err(refused::<Configuration>(
-                "have the API server trust",
-                configuration,
-            ))
-    }
-
     /// Removes entries of a status that pods wrote which are gone. Each is named by its place in the list and its pod:
     /// if another one is there by now, nothing is removed, and the change brings the next look.
     pub async fn forget_reports<K: Object>(
@@ -409,48 +350,6 @@ impl Writer {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
             Err(error) => Err(refused::<K>("write the status of", &full)(error)),
-        }
-    }
-
-    /// Keeps one entry of the zones that the management cluster's resolvers forward, or removes it. The list belongs to
-    /// everybody, so it is written only as it was read. Says whether there is such a list at all.
-    pub async fn forward(&self, name: &str, entry: Option<&ForwardServer>) -> Result<bool, Error> {
-        const OBJECT: &str = "default";
-        let api = Api::<DNS>::all(self.client.clone());
-        loop {
-            let dns = match api.get(OBJECT).await {
-                Ok(dns) => dns,
-                // Without the object, and without its kind.
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
-                Err(error) => return Err(refused::<DNS>("read", OBJECT)(error)),
-            };
-            let mut servers = dns.spec.servers.clone();
-            let ours = |server: &ForwardServer| server.name.as_deref() == Some(name);
-            match (servers.iter().position(ours), entry) {
-                // What the API server filled in besides is no difference.
-                (Some(at), Some(entry)) if contains(&json!(servers[at]), &json!(entry)) => {}
-                (Some(at), Some(entry)) => servers[at] = entry.clone(),
-                (Some(at), None) => drop(servers.remove(at)),
-                (None, Some(entry)) => servers.push(entry.clone()),
-                (None, None) => {}
-            }
-            if servers == dns.spec.servers {
-                return Ok(true);
-            }
-            self.may_write::<DNS>(OBJECT)?;
-            let body = json!({
-                "metadata": {"resourceVersion": dns.resource_version()},
-                "spec": {"servers": servers},
-            });
-            match api
-                .patch(OBJECT, &PatchParams::default(), &Patch::Merge(&body))
-                .await
-            {
-                Ok(_) => return Ok(true),
-                // Somebody else was faster: what they wrote is kept.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(refused::<DNS>("write", OBJECT)(error)),
-            }
         }
     }
 

@@ -5,23 +5,13 @@
 mod hypershift;
 mod world;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
 use hypershift::{annotate, cluster, conditions, events, infra_backends, pool, strategies};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oooi_api::foreign::{DNS, HostedCluster};
 use oooi_api::{DhcpServer, Infra, ProxyServer};
-use oooi_operator::context::{Images, Platform};
-use oooi_operator::controllers::Controller;
-use oooi_operator::manager::{self, Options};
-use oooi_operator::metrics::Metrics;
-use oooi_testkit::Cluster;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use world::{World, said, says};
 
 fn is(infra: &Infra, status: &str, reason: &str) -> bool {
@@ -69,7 +59,7 @@ async fn with_the_defaults_of_the_cli_the_gateway_becomes_the_load_balancer() {
         .unwrap();
     assert_eq!(address, "192.168.100.4");
     let addresses = infra.status.unwrap().addresses.unwrap();
-    assert_eq!(addresses.proxy, [address.clone()], "the address of the gateway");
+    assert_eq!(addresses.proxy, [&*address], "the address of the gateway");
     let kept = |server: &ProxyServer| server.spec.network_config.server_ip == format!("{address}/24");
     world
         .wait("tenant-proxy", "the gateway at its address", kept)
@@ -455,92 +445,4 @@ async fn a_zone_is_published_beside_those_of_others_and_withdrawn_with_its_infra
         .unwrap();
     published(1).await;
     world.wait_gone::<Infra>("x").await;
-}
-
-#[tokio::test]
-async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_clusters_are_followed() {
-    let cluster = Cluster::start().await.unwrap();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let established = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&established).await.unwrap();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (inner, count) = (cluster.client().await.unwrap(), asked.clone());
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let foreign = [
-            "hypershift",
-            "cni.cncf.io",
-            "route.openshift",
-            "config.openshift",
-            "operator.openshift",
-        ];
-        if foreign.iter().any(|group| request.uri().path().contains(group)) {
-            count.fetch_add(1, Ordering::SeqCst);
-        }
-        let inner = inner.clone();
-        async move { inner.send(request).await }
-    });
-    let (_leads, leading) = watch::channel(true);
-    let options = Options {
-        client: kube::Client::new(service, "default"),
-        namespaces: Vec::new(),
-        controllers: Controller::ALL.to_vec(),
-        images: Images {
-            oooi: "example.com/oooi:test".into(),
-            envoy: None,
-        },
-        platform: Platform::Kubernetes,
-        load_balancer_wait: Duration::ZERO,
-        metrics: Metrics::default(),
-        leading,
-    };
-    let manager = tokio::spawn(async move { manager::run(&options).await });
-    let by_hand = json!({
-        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra",
-        "metadata": {"name": "by-hand", "namespace": "default"},
-        "spec": {"networkConfig": {
-            "cidr": "10.9.0.0/24", "gateway": "10.9.0.1", "networkAttachmentDefinition": "vlan",
-        }},
-    });
-    cluster.apply(&by_hand.to_string()).await.unwrap();
-    let infras = kube::Api::<Infra>::namespaced(cluster.client().await.unwrap(), "default");
-    let wait = async |name: &str, holds: fn(&Infra) -> bool| {
-        oooi_testkit::until(name, world::LIMIT, async || match infras.get_opt(name).await {
-            Ok(Some(infra)) if holds(&infra) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
-    };
-    wait("by-hand", |infra| {
-        says(
-            conditions(infra),
-            "NetworkReady",
-            "False",
-            "NetworkAttachmentMissing",
-        )
-    })
-    .await;
-    assert_eq!(asked.load(Ordering::SeqCst), 0, "of kinds that are not there");
-
-    let stand_ins = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/crds");
-    for folder in [cluster.parts().crds().to_str().unwrap(), stand_ins] {
-        cluster
-            .kubectl(&["apply", "--server-side", "-f", folder])
-            .await
-            .unwrap();
-    }
-    cluster.kubectl(&established).await.unwrap();
-    let mut tenant = hypershift::cluster("tenant", &strategies("route"));
-    tenant["metadata"]["namespace"] = json!("default");
-    tenant["metadata"]["annotations"]["hostedcluster.densityops.com/network-attachment"] = json!("vlan");
-    cluster.apply(&tenant.to_string()).await.unwrap();
-    wait("tenant", |infra| is(infra, "True", "Complete")).await;
-    manager.abort();
 }

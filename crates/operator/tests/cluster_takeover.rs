@@ -100,7 +100,7 @@ async fn objects_of_the_go_version_are_taken_over_and_no_lease_is_lost() {
         .await;
     assert_eq!(after.uid(), dns.uid(), "the same resource");
     assert_eq!(
-        after.spec.network_config.server_ip, "10.20.0.33",
+        after.spec.network_config.server_ip, "10.20.0.33/20",
         "its address never moves"
     );
     let replaced = |deployment: &Deployment| deployment.uid() != old.uid() && is_labelled(deployment);
