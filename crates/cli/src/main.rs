@@ -3,6 +3,7 @@
 //! Each command is a file under `commands/`; this file parses the command line, sets up logging and turns the
 //! outcome into an exit code.
 
+mod cluster;
 mod commands;
 mod input;
 mod logging;
@@ -61,6 +62,8 @@ enum Command {
     Proxy(commands::proxy::Args),
     Leases(commands::leases::Args),
     Lab(commands::lab::Args),
+    Doctor(commands::doctor::Args),
+    Status(commands::status::Args),
     Check(commands::check::Args),
     Plan(commands::plan::Args),
     Crds(commands::crds::Args),
@@ -69,7 +72,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let tells_a_story = matches!(cli.command, Command::Lab(_));
+    let tells_a_story = matches!(
+        cli.command,
+        Command::Lab(_) | Command::Doctor(_) | Command::Status(_)
+    );
     logging::start(&cli.logging, if tells_a_story { "warn" } else { "info" });
     // Two providers of cryptography in one process would panic at the first handshake: there is one, named here.
     // It fails only if one is installed already.
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
         Command::Dns(args) => commands::dns::run(&args),
         Command::Proxy(args) => commands::proxy::run(&args),
         Command::Leases(args) => commands::leases::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Status(args) => commands::status::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),

@@ -118,6 +118,11 @@ impl Config {
         &self.pool
     }
 
+    /// The options that clients get.
+    pub fn options(&self) -> &OptionSet {
+        &self.options
+    }
+
     /// How long a lease lasts.
     pub fn lease_time(&self) -> Duration {
         self.lease_time

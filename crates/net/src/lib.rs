@@ -9,5 +9,5 @@ mod network;
 mod user;
 
 pub use namespace::Namespace;
-pub use network::{Error, Network};
+pub use network::{Error, Link, Network};
 pub use user::become_root_of_own_namespace;

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use futures_util::TryStreamExt;
 use ipnet::Ipv4Net;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use crate::Namespace;
@@ -63,6 +63,26 @@ fn refused(operation: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Err
     move |source| Error::Refused { operation, source }
 }
 
+/// How an interface is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Whether it is switched on.
+    pub is_up: bool,
+    /// Whether something is on the other end.
+    pub has_carrier: bool,
+    /// The largest packet that it takes.
+    pub mtu: u32,
+    /// Its hardware address, if it is a station of an Ethernet.
+    pub mac: Option<[u8; 6]>,
+}
+
+fn name_of(link: &LinkMessage) -> Option<String> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    })
+}
+
 /// The interfaces, addresses and routes of the namespace in which it was opened.
 pub struct Network {
     netlink: Handle,
@@ -94,6 +114,63 @@ impl Network {
     /// The number of an interface.
     pub async fn index(&self, name: &str) -> Result<u32, Error> {
         Ok(self.link(name).await?.header.index)
+    }
+
+    /// The names of all interfaces but loopback.
+    pub async fn interfaces(&self) -> Result<Vec<String>, Error> {
+        let links: Vec<LinkMessage> = self
+            .netlink
+            .link()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .map_err(refused("list interfaces"))?;
+        let outward = links
+            .iter()
+            .filter(|link| !link.header.flags.contains(LinkFlags::Loopback));
+        Ok(outward.filter_map(name_of).collect())
+    }
+
+    /// How an interface is.
+    pub async fn state(&self, name: &str) -> Result<Link, Error> {
+        let message = self.link(name).await?;
+        let flags = message.header.flags;
+        let mut link = Link {
+            is_up: flags.contains(LinkFlags::Up),
+            has_carrier: flags.contains(LinkFlags::LowerUp),
+            ..Link::default()
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::Address(octets) => link.mac = octets.try_into().ok(),
+                _ => {}
+            }
+        }
+        Ok(link)
+    }
+
+    /// Sets the largest packet of an interface.
+    pub async fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), Error> {
+        let change = LinkUnspec::new_with_name(name).mtu(mtu).build();
+        self.netlink
+            .link()
+            .change(change)
+            .execute()
+            .await
+            .map_err(refused(format!("set the MTU of {name} to {mtu}")))
+    }
+
+    /// Sets an interface down.
+    pub async fn set_down(&self, name: &str) -> Result<(), Error> {
+        let down = LinkUnspec::new_with_name(name).down().build();
+        self.netlink
+            .link()
+            .change(down)
+            .execute()
+            .await
+            .map_err(refused(format!("set {name} down")))
     }
 
     /// Makes a bridge and sets it up.

@@ -39,8 +39,18 @@ impl Desired {
         let slices: Vec<EndpointSlice> =
             oooi_manifest::all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
         let at = |path: &str, message: &str| infra_document.mistake(path, message);
+        Desired::of(&infra, &services, &slices, known, at)
+    }
 
-        let components = oooi_plan::plan(&infra, known).map_err(|mistakes| {
+    /// The same from what was read already. `at` says where a mistake stands.
+    pub fn of(
+        infra: &Infra,
+        services: &[Service],
+        slices: &[EndpointSlice],
+        known: &Known,
+        at: impl Fn(&str, &str) -> Mistake,
+    ) -> Result<Self, Vec<Mistake>> {
+        let components = oooi_plan::plan(infra, known).map_err(|mistakes| {
             mistakes
                 .iter()
                 .map(|m| at(&m.path, &m.message))

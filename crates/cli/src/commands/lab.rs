@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use oooi_manifest::Source;
 use oooi_standalone::lab::{self, Outcome as LabOutcome, Step, Story, Tell};
 use serde_json::json;
 
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let linger: Option<lab::Linger> = if args.keep { Some(Box::new(linger)) } else { None };
     let outcome = lab::run(
         lab::Options {
+            manifest: Source::new("lab.yaml", lab::MANIFEST),
             nodes: args.nodes,
             linger,
         },

@@ -5,6 +5,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use oooi_net::Namespace;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -15,7 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 /// A certificate authority of the lab.
-pub(crate) struct Authority {
+pub struct Authority {
+    pem: String,
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -42,28 +44,39 @@ pub enum Error {
 }
 
 impl Authority {
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// A new one.
+    pub fn new() -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "oooi lab");
-        let certificate = params.self_signed(&key)?.der().clone();
+        let certificate = params.self_signed(&key)?;
         Ok(Authority {
-            certificate,
+            pem: certificate.pem(),
+            certificate: certificate.der().clone(),
             issuer: Issuer::new(params, key),
         })
     }
 
+    /// Its certificate as a file has it.
+    pub fn pem(&self) -> String {
+        self.pem.clone()
+    }
+
     /// What clients trust.
-    pub(crate) fn roots(&self) -> Result<RootCertStore, Error> {
+    pub fn roots(&self) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
         Ok(roots)
     }
 
-    fn server(&self, names: &[String]) -> Result<Arc<ServerConfig>, Error> {
+    fn server(&self, backend: &Backend) -> Result<Arc<ServerConfig>, Error> {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(names.to_vec())?.signed_by(&key, &self.issuer)?;
+        let mut params = CertificateParams::new(backend.names.clone())?;
+        if let Some((from, until)) = backend.valid {
+            (params.not_before, params.not_after) = (from.into(), until.into());
+        }
+        let certificate = params.signed_by(&key, &self.issuer)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = ServerConfig::builder().with_no_client_auth();
         Ok(Arc::new(
@@ -74,19 +87,41 @@ impl Authority {
 
 /// One service of the control plane.
 #[derive(Clone, Debug)]
-pub(crate) struct Backend {
+pub struct Backend {
     /// What it calls itself.
-    pub(crate) service: String,
+    pub service: String,
     /// Where it listens.
-    pub(crate) address: Ipv4Addr,
-    pub(crate) port: u16,
+    pub address: Ipv4Addr,
+    /// On which port.
+    pub port: u16,
     /// The names in its certificate.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
+    /// Since and until when its certificate is valid; unset means always.
+    pub valid: Option<(SystemTime, SystemTime)>,
+    /// How far its clock is ahead of the lab's.
+    pub clock: Duration,
+    /// The status that it answers with.
+    pub status: u16,
+}
+
+impl Backend {
+    /// A service that is well.
+    pub fn new(service: &str, (address, port): (Ipv4Addr, u16), names: &[String]) -> Self {
+        Backend {
+            service: service.into(),
+            address,
+            port,
+            names: names.to_vec(),
+            valid: None,
+            clock: Duration::ZERO,
+            status: 200,
+        }
+    }
 }
 
 /// Starts a service in the management namespace. It runs until the process ends.
-pub(crate) fn serve(namespace: &Namespace, authority: &Authority, backend: &Backend) -> Result<(), Error> {
-    let acceptor = TlsAcceptor::from(authority.server(&backend.names)?);
+pub fn serve(namespace: &Namespace, authority: &Authority, backend: &Backend) -> Result<(), Error> {
+    let acceptor = TlsAcceptor::from(authority.server(backend)?);
     let address = SocketAddr::from((backend.address, backend.port));
     let failed = |source| Error::Listen {
         service: backend.service.clone(),
@@ -94,7 +129,7 @@ pub(crate) fn serve(namespace: &Namespace, authority: &Authority, backend: &Back
         source,
     };
     let (ready, listening) = std::sync::mpsc::channel();
-    let service = backend.service.clone();
+    let says = Arc::new(backend.clone());
     namespace
         .spawn(async move || {
             let listener = match TcpListener::bind(address).await {
@@ -103,9 +138,9 @@ pub(crate) fn serve(namespace: &Namespace, authority: &Authority, backend: &Back
             };
             drop(ready.send(Ok(())));
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, service) = (acceptor.clone(), service.clone());
+                let (acceptor, says) = (acceptor.clone(), says.clone());
                 // A client that goes away mid-way is its own business.
-                tokio::spawn(async move { answer(stream, acceptor, service).await.ok() });
+                tokio::spawn(async move { answer(stream, acceptor, &says).await.ok() });
             }
         })
         .map_err(failed)?;
@@ -115,7 +150,7 @@ pub(crate) fn serve(namespace: &Namespace, authority: &Authority, backend: &Back
         .map_err(failed)
 }
 
-async fn answer(stream: TcpStream, acceptor: TlsAcceptor, service: String) -> io::Result<()> {
+async fn answer(stream: TcpStream, acceptor: TlsAcceptor, says: &Backend) -> io::Result<()> {
     let mut stream = acceptor.accept(stream).await?;
     let mut request = Vec::new();
     loop {
@@ -126,9 +161,24 @@ async fn answer(stream: TcpStream, acceptor: TlsAcceptor, service: String) -> io
                 return stream.shutdown().await;
             }
         }
+        let Backend {
+            service,
+            status,
+            clock,
+            ..
+        } = says;
         let length = service.len();
-        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{service}");
+        let date = http_date(SystemTime::now() + *clock);
+        let reply = format!(
+            "HTTP/1.1 {status} as it is\r\ndate: {date}\r\ncontent-length: {length}\r\n\r\n{service}"
+        );
         stream.write_all(reply.as_bytes()).await?;
         stream.flush().await?;
     }
+}
+
+/// A moment as HTTP writes it.
+fn http_date(at: SystemTime) -> String {
+    let at = jiff::Timestamp::try_from(at).unwrap_or_default();
+    at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }

@@ -5,10 +5,10 @@
 //! lab proves what must hold on: isolation, renewal, and change without a dropped connection. Nothing outlives the
 //! process: namespaces have no names, and leases are in a temporary directory.
 
-mod control_plane;
-mod dhcp_client;
+pub mod control_plane;
 mod node;
-mod resolver;
+mod site;
+mod stand_in;
 mod story;
 mod topology;
 
@@ -16,19 +16,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ipnet::Ipv4Net;
-use oooi_api::report::Recorded;
+use oooi_api::dns_server::DnsStaticEntry;
+use oooi_api::proxy_server::Protocol;
+use oooi_doctor::client::dhcp::Lease;
+use oooi_doctor::client::dns;
 use oooi_manifest::{Mistake, Source};
-use oooi_plan::Known;
-use tokio::sync::watch;
+use oooi_plan::infra::API_SERVER;
 
-use self::control_plane::{Authority, Backend, serve};
-use self::dhcp_client::Lease;
 use self::node::Node;
-use self::topology::{Topology, VLAN_INTERFACE};
-use crate::desired::Desired;
-use crate::up::{self, Running};
 
+pub use site::{Blueprint, Site};
+pub use stand_in::StandIn;
 pub use story::{Outcome, Step, Story, Tell};
 
 /// The manifest of the lab's cluster.
@@ -36,6 +34,8 @@ pub const MANIFEST: &str = include_str!("lab.yaml");
 
 /// How to run a lab.
 pub struct Options {
+    /// The manifest of the Infra that the servers run from: [`MANIFEST`], or one of the caller's own.
+    pub manifest: Arc<Source>,
     /// How many nodes boot.
     pub nodes: u8,
     /// Called when all steps are taken and everything still runs, with the namespaces by their names: somebody may
@@ -63,84 +63,37 @@ pub enum Error {
     Manifest(Vec<Mistake>),
 }
 
-/// The services of the lab's control plane: what each is called, where it is, which name nodes ask for, and at which
-/// port of the gateway.
-const SERVICES: [(&str, Ipv4Addr, u16, &str, u16); 4] = [
-    (
-        "kube-apiserver",
-        Ipv4Addr::new(10, 244, 0, 10),
-        6443,
-        "api.lab.example.com",
-        6443,
-    ),
-    (
-        "ignition-server-proxy",
-        Ipv4Addr::new(10, 244, 0, 12),
-        8443,
-        "ignition.lab.example.com",
-        443,
-    ),
-    (
-        "konnectivity-server",
-        Ipv4Addr::new(10, 244, 0, 13),
-        8091,
-        "konnectivity.lab.example.com",
-        443,
-    ),
-    (
-        "oauth-openshift",
-        Ipv4Addr::new(10, 244, 0, 11),
-        6443,
-        "oauth.lab.example.com",
-        443,
-    ),
-];
-/// Where the API server moves to.
-const MOVED: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 20);
-/// What it calls itself there.
+/// A service of the control plane as nodes reach it.
+#[derive(Clone, Debug)]
+struct Reached {
+    /// What it calls itself.
+    service: String,
+    /// The name that nodes ask for.
+    host: String,
+    /// At which port of the gateway.
+    port: u16,
+}
+
+/// What the API server calls itself after it moved.
 const MOVED_NAME: &str = "kube-apiserver, moved";
-/// The VLAN's own router.
-const ROUTER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 100, 1), 24);
 
 /// Runs a lab. An error means that it could not begin; a step that does not hold is part of its outcome.
 pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
-    let addresses: Vec<Ipv4Addr> = SERVICES.iter().map(|service| service.1).chain([MOVED]).collect();
+    let blueprint = Blueprint::read(&options.manifest).map_err(Error::Manifest)?;
     let built = story.step("lab", "build a VLAN and a management network", || {
-        let topology = Topology::build(ROUTER, &addresses)?;
-        Ok::<_, topology::Error>((topology, "nothing leads from one to the other".into()))
+        let site = Site::build(blueprint)?;
+        Ok::<_, Error>((site, "nothing leads from one to the other".into()))
     });
-    let Some(topology) = built else {
+    let Some(site) = built else {
         return Ok(story.end());
     };
-
-    let authority = Authority::new()?;
     story.step("lab", "start a control plane", || {
-        for (service, address, port, name, _) in SERVICES {
-            let backend = Backend {
-                service: service.into(),
-                address,
-                port,
-                names: vec![name.into()],
-            };
-            serve(&topology.management, &authority, &backend)?;
-        }
-        let names = vec![SERVICES[0].3.to_owned()];
-        let moved = Backend {
-            service: MOVED_NAME.into(),
-            address: MOVED,
-            port: 6443,
-            names,
-        };
-        serve(&topology.management, &authority, &moved)?;
-        Ok::<_, control_plane::Error>(((), format!("{} TLS servers", SERVICES.len() + 1)))
+        let count = site.start_control_plane()?;
+        Ok::<_, Error>(((), format!("{count} TLS servers")))
     });
-
-    let first = read(MANIFEST, &Known::default()).map_err(Error::Manifest)?;
-    let (sender, receiver) = watch::channel(Arc::new(first));
-    let state = tempfile::tempdir()?;
     let started = story.step("lab", "start DHCP, DNS and the gateway from one manifest", || {
-        let running = start_servers(&topology, &receiver, state.path())?;
-        let addresses = receiver.borrow().components.addresses();
+        let running = site.start_servers()?;
+        let addresses = site.desired.borrow().components.addresses();
         let shown = [addresses.dhcp, addresses.dns, addresses.proxy]
             .concat()
             .join(", ");
@@ -150,23 +103,21 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
         return Ok(story.end());
     };
 
-    let mut namespaces = vec![topology.infra.clone(), topology.management.clone()];
+    let reached = reached(&site);
+    let mut namespaces = vec![site.topology.infra.clone(), site.topology.management.clone()];
     for index in 1..=options.nodes {
-        let namespace = topology.add_node(&format!("node-{index}"))?;
+        let namespace = site.add_node(&format!("node-{index}"))?;
         namespaces.push(namespace.clone());
-        let node = Node::new(index, namespace, authority.roots()?);
-        let Some(lease) = boot(&mut story, &node) else {
+        let node = Node::new(index, namespace, site.authority.roots()?);
+        let Some(lease) = boot(&mut story, &site, &node, &reached) else {
             continue;
         };
         if index == 1 {
-            change(&mut story, &node, &lease, &sender);
+            change(&mut story, &site, &node, &lease, &reached);
             renew(&mut story, &node, &lease, "renew the lease");
             let restarted = story.step("lab", "restart the servers", || {
                 servers.stop();
-                Ok::<_, Error>((
-                    start_servers(&topology, &receiver, state.path())?,
-                    "with the leases that they had".into(),
-                ))
+                Ok::<_, Error>((site.start_servers()?, "with the leases that they had".into()))
             });
             let Some(again) = restarted else {
                 return Ok(story.end());
@@ -178,8 +129,9 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
                 &lease,
                 "renew the lease at a server that was restarted",
             );
-            let (service, _, _, host, port) = SERVICES[1];
-            reach(&mut story, &node, &lease, host, port, service);
+            if let Some(service) = reached.iter().find(|reached| reached.service != API_SERVER) {
+                reach(&mut story, &node, &lease, service);
+            }
         }
     }
     if let Some(linger) = options.linger {
@@ -197,52 +149,26 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
     Ok(story.end())
 }
 
-fn read(text: &str, known: &Known) -> Result<Desired, Vec<Mistake>> {
-    let documents = oooi_manifest::read(&Source::new("lab.yaml", text))?;
-    let mistakes: Vec<Mistake> = documents
-        .iter()
-        .flat_map(oooi_manifest::Document::check)
+/// What nodes reach by a name of its own, the API server first.
+fn reached(site: &Site) -> Vec<Reached> {
+    let desired = site.desired.borrow();
+    let backends = desired.components.proxy.iter().flat_map(|proxy| &proxy.backends);
+    let mut reached: Vec<Reached> = backends
+        .filter(|backend| backend.protocol != Protocol::Udp && !backend.hostname.starts_with('*'))
+        .filter_map(|backend| {
+            Some(Reached {
+                service: backend.target_service.clone(),
+                host: backend.hostname.clone(),
+                port: u16::try_from(backend.port).ok()?,
+            })
+        })
         .collect();
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
-    Desired::read(&documents, known)
-}
-
-/// Puts the servers' addresses on their interface and starts them in their namespace.
-fn start_servers(
-    topology: &Topology,
-    desired: &watch::Receiver<Arc<Desired>>,
-    state: &std::path::Path,
-) -> Result<Running, Error> {
-    let addresses = desired.borrow().addresses.clone();
-    topology
-        .infra
-        .run(async move || {
-            let network = oooi_net::Network::open()?;
-            for address in addresses {
-                match network.add_address(VLAN_INTERFACE, address).await {
-                    Err(error) if !error.is_there_already() => return Err(error),
-                    _ => {}
-                }
-            }
-            Ok(())
-        })?
-        .map_err(topology::Error::Network)?;
-    let options = up::Options {
-        interface: VLAN_INTERFACE.into(),
-        state: state.to_owned(),
-        report: Arc::new(Recorded::default()),
-        metrics: Arc::default(),
-    };
-    let desired = desired.clone();
-    Ok(topology
-        .infra
-        .run(async move || up::start(&desired, &options))??)
+    reached.sort_by_key(|reached| reached.service != API_SERVER);
+    reached
 }
 
 /// One node boots.
-fn boot(story: &mut Story, node: &Node) -> Option<Lease> {
+fn boot(story: &mut Story, site: &Site, node: &Node, reached: &[Reached]) -> Option<Lease> {
     let lease = story.step(&node.name, "get an address by DHCP", || {
         let lease = node.boot()?;
         let shown = format!(
@@ -251,10 +177,10 @@ fn boot(story: &mut Story, node: &Node) -> Option<Lease> {
         );
         Ok::<_, node::Error>((lease, shown))
     })?;
-    for (service, _, _, host, port) in SERVICES {
-        reach(story, node, &lease, host, port, service);
+    for service in reached {
+        reach(story, node, &lease, service);
     }
-    refuse(story, node, &lease);
+    refuse(story, site, node, &lease, reached);
     Some(lease)
 }
 
@@ -274,12 +200,13 @@ fn renew(story: &mut Story, node: &Node, lease: &Lease, step: &str) {
 }
 
 /// A name of the control plane resolves to the gateway, and TLS by it ends at the right service.
-fn reach(story: &mut Story, node: &Node, lease: &Lease, host: &str, port: u16, service: &str) {
-    story.step(&node.name, &format!("reach {service} by its name"), || {
+fn reach(story: &mut Story, node: &Node, lease: &Lease, reached: &Reached) {
+    let Reached { service, host, port } = reached;
+    story.step(&node.name, &format!("reach {service} by {host}"), || {
         let gateway = lookup(node, lease, host)?;
-        let who = node.ask(SocketAddr::from((gateway, port)), host)?;
+        let who = node.ask(SocketAddr::from((gateway, *port)), host)?;
         expect(&who, service)?;
-        Ok::<_, node::Error>(((), format!("{host}:{port} by {gateway}, certificate verified")))
+        Ok::<_, node::Error>(((), format!("port {port} of {gateway}, certificate verified")))
     });
 }
 
@@ -298,78 +225,107 @@ fn expect(who: &str, wanted: &str) -> Result<(), node::Error> {
 }
 
 /// What a node must not reach, it does not reach.
-fn refuse(story: &mut Story, node: &Node, lease: &Lease) {
-    story.step(
-        &node.name,
-        "be refused with a server name that nobody has",
-        || {
-            let gateway = lookup(node, lease, SERVICES[0].3)?;
-            match node.ask(SocketAddr::from((gateway, 443)), "other.example.com") {
+fn refuse(story: &mut Story, site: &Site, node: &Node, lease: &Lease, reached: &[Reached]) {
+    if let Some(Reached { host, port, .. }) = reached.first() {
+        let step = "be refused with a server name that nobody has";
+        story.step(&node.name, step, || {
+            let gateway = lookup(node, lease, host)?;
+            match node.ask(SocketAddr::from((gateway, *port)), "nobody.invalid") {
                 Err(node::Error::Io(error)) => Ok(((), error.to_string())),
                 Err(error) => Err(error),
                 Ok(who) => Err(node::Error::Unexpected(format!("{who} answered"))),
             }
-        },
-    );
-    story.step(
-        &node.name,
-        "be told at once that a foreign name is not known",
-        || match lookup(node, lease, "www.example.org") {
-            Err(node::Error::Name(error @ resolver::Error::Code { .. })) => Ok(((), error.to_string())),
-            Err(error) => Err(error),
-            Ok(address) => Err(node::Error::Unexpected(format!("it resolved to {address}"))),
-        },
-    );
-    story.step(&node.name, "not reach the management network itself", || {
-        let shown = node.is_out_of_reach(SocketAddr::from((SERVICES[0].1, SERVICES[0].2)))?;
-        Ok::<_, node::Error>(((), shown))
-    });
+        });
+    }
+    let forwards = |dns: &oooi_api::dns_server::DnsServerSpec| !dns.upstream_dns.is_empty();
+    if site
+        .desired
+        .borrow()
+        .components
+        .dns
+        .as_ref()
+        .is_some_and(|dns| !forwards(dns))
+    {
+        let step = "be told at once that a foreign name is not known";
+        story.step(&node.name, step, || {
+            match lookup(node, lease, "www.example.org") {
+                Err(node::Error::Name(error @ dns::Error::Code { .. })) => Ok(((), error.to_string())),
+                Err(error) => Err(error),
+                Ok(address) => Err(node::Error::Unexpected(format!("it resolved to {address}"))),
+            }
+        });
+    }
+    if let Some((address, port)) = direct(site) {
+        story.step(&node.name, "not reach the management network itself", || {
+            let shown = node.is_out_of_reach(SocketAddr::from((address, port)))?;
+            Ok::<_, node::Error>(((), shown))
+        });
+    }
+}
+
+/// Where a pod of the control plane is, which only the gateway reaches.
+fn direct(site: &Site) -> Option<(Ipv4Addr, u16)> {
+    let stand_in = site.control_plane.first()?;
+    Some((stand_in.address, *stand_in.ports.first()?))
 }
 
 /// A backend moves and a name is added while a connection is open.
-fn change(story: &mut Story, node: &Node, lease: &Lease, desired: &watch::Sender<Arc<Desired>>) {
-    let (service, address, _, host, port) = SERVICES[0];
-    story.step(&node.name, "keep a connection while the API server moves", || {
-        let gateway = SocketAddr::from((lookup(node, lease, host)?, port));
-        let held = node.hold(gateway, host)?;
-        expect(&held.ask()?, service)?;
-        apply(
-            desired,
-            &MANIFEST.replace(&format!("[{address}]"), &format!("[{MOVED}]")),
-        )?;
-        await_answer(|| node.ask(gateway, host), MOVED_NAME)?;
-        expect(&held.ask()?, service)?;
-        Ok::<_, node::Error>((
-            (),
-            format!("new connections reach {MOVED}, the old one still ends at {address}"),
-        ))
-    });
+fn change(story: &mut Story, site: &Site, node: &Node, lease: &Lease, reached: &[Reached]) {
+    let api = site
+        .control_plane
+        .iter()
+        .find(|stand_in| stand_in.service == API_SERVER);
+    let by_name = reached.iter().find(|reached| reached.service == API_SERVER);
+    if let (Some(api), Some(Reached { service, host, port }), Some(spare)) = (api, by_name, site.spare()) {
+        story.step(&node.name, "keep a connection while the API server moves", || {
+            let gateway = SocketAddr::from((lookup(node, lease, host)?, *port));
+            let held = node.hold(gateway, host)?;
+            expect(&held.ask()?, service)?;
+            site.start_stand_in(&api.at(spare), MOVED_NAME)
+                .map_err(|error| node::Error::Unexpected(error.to_string()))?;
+            site.change(|_| {}, Some(spare)).map_err(mistaken)?;
+            await_answer(|| node.ask(gateway, host), MOVED_NAME)?;
+            expect(&held.ask()?, service)?;
+            Ok::<_, node::Error>((
+                (),
+                format!(
+                    "new connections reach {spare}, the old one still ends at {}",
+                    api.address
+                ),
+            ))
+        });
+    }
+    let domain = site
+        .desired
+        .borrow()
+        .components
+        .dns
+        .as_ref()
+        .map(|dns| dns.hosted_cluster_domain.clone());
+    let Some(domain) = domain else { return };
     story.step(&node.name, "resolve a name that was just added", || {
-        let added = "      staticEntries: [{hostname: registry.lab.example.com, ip: 192.168.100.50}]\n";
-        let text = MANIFEST.replace(
-            "      clusterName: lab\n",
-            &format!("      clusterName: lab\n{added}"),
-        );
-        apply(desired, &text)?;
-        let host = "registry.lab.example.com";
-        let found = await_answer(|| Ok(lookup(node, lease, host)?.to_string()), "192.168.100.50")?;
+        let host = format!("just-added.{domain}");
+        let entry = DnsStaticEntry {
+            hostname: host.clone(),
+            ip: lease.address.to_string(),
+            additional_ips: Vec::new(),
+        };
+        let add = |infra: &mut oooi_api::Infra| {
+            let parts = infra.spec.infra_components.as_mut();
+            if let Some(dns) = parts.and_then(|parts| parts.dns.as_mut()) {
+                dns.static_entries.push(entry);
+            }
+        };
+        site.change(add, None).map_err(mistaken)?;
+        let wanted = lease.address.to_string();
+        let found = await_answer(|| Ok(lookup(node, lease, &host)?.to_string()), &wanted)?;
         Ok::<_, node::Error>(((), format!("{host} is {found}")))
     });
 }
 
-fn apply(desired: &watch::Sender<Arc<Desired>>, text: &str) -> Result<(), node::Error> {
-    let known = Known::after(&desired.borrow().components);
-    let next = read(text, &known).map_err(|mistakes| {
-        node::Error::Unexpected(
-            mistakes
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; "),
-        )
-    })?;
-    desired.send_replace(Arc::new(next));
-    Ok(())
+fn mistaken(mistakes: Vec<Mistake>) -> node::Error {
+    let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    node::Error::Unexpected(all.join("; "))
 }
 
 /// Asks until the wanted answer comes; a change applies within a second.

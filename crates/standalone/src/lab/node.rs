@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use oooi_doctor::client::dhcp::{self, Client, Lease};
+use oooi_doctor::client::dns::{self, Transport};
+use oooi_doctor::client::tls::{get, open};
 use oooi_net::{Namespace, Network};
-use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::dhcp_client::{Client, Lease};
-use super::resolver;
 use super::topology::NODE_INTERFACE;
 
 /// How long a node waits for a connection that should work.
@@ -29,15 +27,13 @@ const SILENCE: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]
-    Dhcp(#[from] super::dhcp_client::Error),
+    Dhcp(#[from] dhcp::Error),
     #[error("{0}")]
-    Name(#[from] resolver::Error),
+    Name(#[from] dns::Error),
     #[error("{0}")]
     Network(#[from] oooi_net::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("`{0}` is no server name")]
-    BadName(String),
     #[error("no answer within {0:?}")]
     Slow(Duration),
     #[error("{0}")]
@@ -104,14 +100,14 @@ impl Node {
     /// The addresses of a name.
     pub(crate) fn resolve(&self, resolver: Ipv4Addr, name: &str) -> Result<Vec<Ipv4Addr>, Error> {
         let name = name.to_owned();
-        self.run(async move || Ok(resolver::resolve(resolver, &name).await?))
+        self.run(async move || Ok(dns::resolve(resolver, &name, Transport::Udp).await?))
     }
 
     /// Who answers at an address for a server name; the certificate must be valid for the name.
     pub(crate) fn ask(&self, address: SocketAddr, name: &str) -> Result<String, Error> {
         let (tls, name) = (self.tls.clone(), name.to_owned());
         self.run(async move || {
-            let mut stream = open(tls, address, &name).await?;
+            let mut stream = patiently(open(tls, address, &name)).await?;
             request(&mut stream, &name).await
         })
     }
@@ -122,7 +118,7 @@ impl Node {
         let (questions, mut asked) = mpsc::channel::<oneshot::Sender<Result<String, Error>>>(1);
         let (opened, ready) = std::sync::mpsc::channel();
         self.namespace.spawn(async move || {
-            let mut stream = match open(tls, address, &name).await {
+            let mut stream = match patiently(open(tls, address, &name)).await {
                 Ok(stream) => stream,
                 Err(error) => return drop(opened.send(Err(error))),
             };
@@ -166,52 +162,15 @@ impl Held {
     }
 }
 
-async fn open(
-    tls: Arc<ClientConfig>,
-    address: SocketAddr,
-    name: &str,
-) -> Result<TlsStream<TcpStream>, Error> {
-    let server = ServerName::try_from(name.to_owned()).map_err(|_| Error::BadName(name.to_owned()))?;
-    let connect = async {
-        let stream = TcpStream::connect(address).await?;
-        Ok::<_, Error>(TlsConnector::from(tls).connect(server, stream).await?)
-    };
-    timeout(PATIENCE, connect)
-        .await
-        .map_err(|_| Error::Slow(PATIENCE))?
+/// As long as a node is patient.
+async fn patiently<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
+    match timeout(PATIENCE, work).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(_) => Err(Error::Slow(PATIENCE)),
+    }
 }
 
+/// Who answers on a connection.
 async fn request(stream: &mut TlsStream<TcpStream>, name: &str) -> Result<String, Error> {
-    let exchange = async {
-        stream
-            .write_all(format!("GET / HTTP/1.1\r\nhost: {name}\r\n\r\n").as_bytes())
-            .await?;
-        stream.flush().await?;
-        let mut reply = Vec::new();
-        loop {
-            if stream.read_buf(&mut reply).await? == 0 {
-                return Err(Error::Unexpected(
-                    "the connection was closed before the answer".into(),
-                ));
-            }
-            if let Some(body) = body_of(&reply) {
-                return Ok(body);
-            }
-        }
-    };
-    timeout(PATIENCE, exchange)
-        .await
-        .map_err(|_| Error::Slow(PATIENCE))?
-}
-
-/// The body of a reply that has come in whole.
-fn body_of(reply: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(reply).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let length: usize = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "))?
-        .parse()
-        .ok()?;
-    (body.len() >= length).then(|| body.to_owned())
+    Ok(patiently(get(stream, name, "/")).await?.body)
 }

@@ -21,18 +21,14 @@ pub(crate) const NODE_INTERFACE: &str = "eth0";
 /// The management side's interface.
 const MANAGEMENT_INTERFACE: &str = "eth0";
 
-/// The network of the management side; the servers have its second address, the control plane the others.
-pub(crate) const MANAGEMENT: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 24);
-/// The servers' address there.
-const INFRA_ON_MANAGEMENT: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 2);
-
 /// The namespaces of a lab.
-pub(crate) struct Topology {
-    vlan: Namespace,
+pub struct Topology {
+    /// Where the VLAN's bridge is; every machine's port has the machine's name there.
+    pub vlan: Namespace,
     /// Where the servers run.
-    pub(crate) infra: Namespace,
+    pub infra: Namespace,
     /// Where the control plane runs.
-    pub(crate) management: Namespace,
+    pub management: Namespace,
 }
 
 /// A network that cannot be built.
@@ -49,8 +45,16 @@ pub enum Error {
 }
 
 impl Topology {
-    /// Builds all but the nodes. `gateway` is the VLAN's own router: it answers, and forwards nothing.
-    pub(crate) fn build(gateway: Ipv4Net, control_plane: &[Ipv4Addr]) -> Result<Self, Error> {
+    /// Builds all but the nodes. `gateway` is the VLAN's own router: it answers, and forwards nothing. On the management
+    /// network the servers have the second address.
+    pub(crate) fn build(
+        gateway: Ipv4Net,
+        on_management: Ipv4Net,
+        control_plane: &[Ipv4Addr],
+    ) -> Result<Self, Error> {
+        let prefix = on_management.prefix_len();
+        let placed = move |address| Ipv4Net::new(address, prefix).unwrap_or_else(|_| Ipv4Net::from(address));
+        let servers = on_management.hosts().nth(1).unwrap_or(on_management.addr());
         let vlan = Namespace::new("vlan")?;
         let infra = Namespace::new("infra")?;
         let management = Namespace::new("management")?;
@@ -75,21 +79,17 @@ impl Topology {
                 .await?;
             network.set_up(MANAGEMENT_INTERFACE).await?;
             for address in addresses {
-                network
-                    .add_address(MANAGEMENT_INTERFACE, on_management(address))
-                    .await?;
+                network.add_address(MANAGEMENT_INTERFACE, placed(address)).await?;
             }
             Ok::<_, oooi_net::Error>(())
         })??;
 
-        infra.run(async || {
+        infra.run(async move || {
             let network = Network::open()?;
             for interface in ["lo", MANAGEMENT_INTERFACE, VLAN_INTERFACE] {
                 network.set_up(interface).await?;
             }
-            network
-                .add_address(MANAGEMENT_INTERFACE, on_management(INFRA_ON_MANAGEMENT))
-                .await
+            network.add_address(MANAGEMENT_INTERFACE, placed(servers)).await
         })??;
         Ok(Topology {
             vlan,
@@ -114,8 +114,4 @@ impl Topology {
         })??;
         Ok(node)
     }
-}
-
-fn on_management(address: Ipv4Addr) -> Ipv4Net {
-    Ipv4Net::new_assert(address, MANAGEMENT.prefix_len())
 }

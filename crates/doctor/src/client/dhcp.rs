@@ -1,9 +1,10 @@
 //! A DHCP client as a booting node is one: no address, broadcasts, and a few options.
 //!
-//! It shares no code with the server, so that the two cannot agree on a mistake.
+//! It shares no code with the server, so that the two cannot agree on a mistake. A DISCOVER leaves nothing behind at a
+//! server but an offer that it forgets; a lease is left only by [`Client::take`], and [`Client::release`] gives it back.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -18,41 +19,64 @@ const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 const NAK: u8 = 6;
+const RELEASE: u8 = 7;
 
 /// What a node was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
-    pub(crate) address: Ipv4Addr,
-    pub(crate) prefix: u8,
-    pub(crate) server: Ipv4Addr,
-    pub(crate) router: Option<Ipv4Addr>,
-    pub(crate) resolvers: Vec<Ipv4Addr>,
-    pub(crate) domain: Option<String>,
-    pub(crate) time: Duration,
+pub struct Lease {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The prefix length of its network.
+    pub prefix: u8,
+    /// Who gave it.
+    pub server: Ipv4Addr,
+    /// Its default router.
+    pub router: Option<Ipv4Addr>,
+    /// Its resolvers.
+    pub resolvers: Vec<Ipv4Addr>,
+    /// Its domain.
+    pub domain: Option<String>,
+    /// For how long.
+    pub time: Duration,
 }
 
 /// Why a node has no lease.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
+    /// The socket cannot be used.
     #[error("the socket failed: {0}")]
     Socket(#[from] io::Error),
+    /// Nobody answered.
     #[error("no {what} within {waited:?}: is a DHCP server on this network?")]
-    Silence { what: &'static str, waited: Duration },
+    Silence {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The server said no.
     #[error("the server refused {address}: {reason}")]
-    Refused { address: Ipv4Addr, reason: String },
+    Refused {
+        /// The address that was asked for.
+        address: Ipv4Addr,
+        /// What the server says.
+        reason: String,
+    },
+    /// The answer lacks what every answer has.
     #[error("the server's answer has no {0}")]
     Incomplete(&'static str),
 }
 
 /// A client on one interface.
-pub(crate) struct Client {
+pub struct Client {
     socket: UdpSocket,
     mac: [u8; 6],
     transaction: u32,
 }
 
 impl Client {
-    pub(crate) fn new(interface: &str, mac: [u8; 6]) -> io::Result<Self> {
+    /// A client that calls itself by a hardware address.
+    pub fn new(interface: &str, mac: [u8; 6]) -> io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(true)?;
         socket.set_broadcast(true)?;
@@ -60,7 +84,7 @@ impl Client {
         socket.bind_device(Some(interface.as_bytes()))?;
         socket.set_nonblocking(true)?;
         socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, CLIENT).into())?;
-        let transaction = u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
+        let transaction = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Client {
             socket: UdpSocket::from_std(socket.into())?,
             mac,
@@ -69,12 +93,47 @@ impl Client {
     }
 
     /// DISCOVER → OFFER → REQUEST → ACK.
-    pub(crate) async fn boot(&mut self) -> Result<Lease, Error> {
+    pub async fn boot(&mut self) -> Result<Lease, Error> {
         let offer = self
             .exchange("OFFER", &[OFFER], Ipv4Addr::BROADCAST, |m| m.message(DISCOVER))
             .await?;
         let server = offer.address(54).ok_or(Error::Incomplete("server identifier"))?;
-        let wanted = offer.yours;
+        self.take(offer.yours, server).await
+    }
+
+    /// Everything that is offered to a DISCOVER within a time. It is asked again while nobody answers: a packet may be
+    /// lost, and a server may still be probing the address.
+    pub async fn offers(&mut self, within: Duration) -> Result<Vec<Offer>, Error> {
+        self.transaction = self.transaction.wrapping_add(1);
+        let message = Outgoing::new(self.transaction, self.mac)
+            .message(DISCOVER)
+            .finish();
+        let mut offers: Vec<Offer> = Vec::new();
+        for part in 1..=4 {
+            if part == 1 || offers.is_empty() {
+                self.socket
+                    .send_to(&message, (Ipv4Addr::BROADCAST, SERVER))
+                    .await?;
+            }
+            let until = tokio::time::Instant::now() + within / 4;
+            while let Ok(heard) = tokio::time::timeout_at(until, self.receive(&[OFFER])).await {
+                let (reply, from) = heard?;
+                let offer = Offer {
+                    server: reply.address(54),
+                    from,
+                    address: reply.yours,
+                    options: reply.options,
+                };
+                if !offers.contains(&offer) {
+                    offers.push(offer);
+                }
+            }
+        }
+        Ok(offers)
+    }
+
+    /// REQUEST → ACK for an address that a server offered.
+    pub async fn take(&mut self, wanted: Ipv4Addr, server: Ipv4Addr) -> Result<Lease, Error> {
         let reply = self
             .exchange("ACK", &[ACK, NAK], Ipv4Addr::BROADCAST, |m| {
                 m.message(REQUEST)
@@ -85,8 +144,20 @@ impl Client {
         reply.into_lease()
     }
 
+    /// Gives a lease back. There is no answer to it.
+    pub async fn release(&mut self, lease: &Lease) -> Result<(), Error> {
+        self.transaction = self.transaction.wrapping_add(1);
+        let message = Outgoing::new(self.transaction, self.mac)
+            .message(RELEASE)
+            .from(lease.address)
+            .option(54, &lease.server.octets())
+            .finish();
+        self.socket.send_to(&message, (lease.server, SERVER)).await?;
+        Ok(())
+    }
+
     /// REQUEST to the server alone, as at half of the lease time.
-    pub(crate) async fn renew(&mut self, lease: &Lease) -> Result<Lease, Error> {
+    pub async fn renew(&mut self, lease: &Lease) -> Result<Lease, Error> {
         let own = lease.address;
         let reply = self
             .exchange("ACK", &[ACK, NAK], lease.server, |m| m.message(REQUEST).from(own))
@@ -107,8 +178,8 @@ impl Client {
         let tries = [400, 800, 1600, 3200].map(Duration::from_millis);
         for wait in tries {
             self.socket.send_to(&message, (to, SERVER)).await?;
-            if let Ok(reply) = timeout(wait, self.receive(wanted)).await {
-                return reply;
+            if let Ok(heard) = timeout(wait, self.receive(wanted)).await {
+                return heard.map(|(reply, _)| reply);
             }
         }
         Err(Error::Silence {
@@ -117,18 +188,32 @@ impl Client {
         })
     }
 
-    async fn receive(&self, wanted: &[u8]) -> Result<Reply, Error> {
+    async fn receive(&self, wanted: &[u8]) -> Result<(Reply, Ipv4Addr), Error> {
         let mut buffer = [0; 1500];
         loop {
-            let (length, _) = self.socket.recv_from(&mut buffer).await?;
+            let (length, from) = self.socket.recv_from(&mut buffer).await?;
+            let IpAddr::V4(from) = from.ip() else { continue };
             let reply = buffer
                 .get(..length)
                 .and_then(|packet| Reply::parse(packet, self.transaction));
             if let Some(reply) = reply.filter(|reply| wanted.contains(&reply.kind())) {
-                return Ok(reply);
+                return Ok((reply, from));
             }
         }
     }
+}
+
+/// What a server offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What the server calls itself (option 54).
+    pub server: Option<Ipv4Addr>,
+    /// Where it came from.
+    pub from: Ipv4Addr,
+    /// The address.
+    pub address: Ipv4Addr,
+    /// All options, as they came.
+    pub options: Vec<(u8, Vec<u8>)>,
 }
 
 /// A message that is being written.
@@ -186,7 +271,7 @@ impl Reply {
             return None;
         }
         let yours: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
-        let mut options = Vec::new();
+        let mut options: Vec<(u8, Vec<u8>)> = Vec::new();
         let mut rest = packet.get(240..)?;
         while let [code, after @ ..] = rest {
             match (*code, after) {
@@ -194,7 +279,11 @@ impl Reply {
                 (0, _) => rest = after,
                 (code, [length, after @ ..]) => {
                     let (value, after) = after.split_at_checked(usize::from(*length))?;
-                    options.push((code, value.to_vec()));
+                    // An option that occurs several times is one option in pieces (RFC 3396).
+                    match options.iter_mut().find(|(known, _)| *known == code) {
+                        Some((_, pieces)) => pieces.extend_from_slice(value),
+                        None => options.push((code, value.to_vec())),
+                    }
                     rest = after;
                 }
                 _ => return None,

@@ -1,0 +1,18 @@
+//! Why does a node not boot?
+//!
+//! ```text
+//! Infra ──► Expected ─┐
+//! wire ──probe──► what was seen ──diagnose──► Report: a tree of checks, the first cause on top
+//! cluster ──► Inventory ─┘
+//! ```
+//! [`probe`] does what a booting node does and writes down what it sees; [`diagnose`] is pure and says what that means;
+//! [`diagnosis`] is the list of everything that can be said. [`client`] is what a node speaks, shared with the lab.
+
+pub mod client;
+pub mod diagnose;
+pub mod diagnosis;
+pub mod expected;
+pub mod inventory;
+pub mod probe;
+pub mod report;
+pub mod status;

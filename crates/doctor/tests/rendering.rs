@@ -1,0 +1,244 @@
+//! What people see: the screen of `oooi status`, and the tree of `oooi doctor`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use kube::ResourceExt;
+use oooi_doctor::diagnose;
+use oooi_doctor::inventory::Inventory;
+use oooi_doctor::report::{Check, Report};
+use oooi_doctor::status::{Status, overview};
+use oooi_plan::{Components, Known};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-11-16T00:00:00Z"})
+}
+
+fn pod(component: &str, address: &str, ready: bool, attached: bool) -> Value {
+    let networks = json!([{"name": "x-vlan", "ips": [format!("{address}/24")]}]).to_string();
+    let status = if attached {
+        json!([{"name": "clusters/x-vlan", "ips": [address]}])
+    } else {
+        json!([])
+    };
+    json!({
+        "metadata": {
+            "name": format!("x-{component}-1"), "namespace": "clusters",
+            "labels": {"app.kubernetes.io/component": component},
+            "annotations": {
+                "k8s.v1.cni.cncf.io/networks": networks,
+                "k8s.v1.cni.cncf.io/network-status": status.to_string(),
+            },
+        },
+        "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+    })
+}
+
+fn slice(service: &str, ready: bool) -> Value {
+    json!({
+        "metadata": {
+            "name": service, "namespace": "clusters-x", "labels": {"kubernetes.io/service-name": service},
+        },
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+    })
+}
+
+const SERVICES: [&str; 4] = [
+    "kube-apiserver",
+    "oauth-openshift",
+    "ignition-server-proxy",
+    "konnectivity-server",
+];
+
+/// An Infra that is well.
+fn healthy() -> (Inventory, Components) {
+    let infra = object(json!({
+        "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra",
+        "metadata": {"name": "x", "namespace": "clusters"},
+        "spec": {
+            "networkConfig": {
+                "cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "networkAttachmentDefinition": "vlan100",
+            },
+            "infraComponents": {
+                "dhcp": {"serverIP": "192.168.100.2", "rangeStart": "192.168.100.100", "rangeEnd": "192.168.100.200"},
+                "dns": {"serverIP": "192.168.100.3", "baseDomain": "example.com", "clusterName": "x"},
+                "proxy": {"serverIP": "192.168.100.4", "controlPlaneNamespace": "clusters-x"},
+            },
+        },
+        "status": {"conditions": [condition("Ready", "True", "AllReady", "all servers are ready")]},
+    }));
+    let components = oooi_plan::plan(&infra, &Known::default()).unwrap();
+    let (dhcp, dns, proxy) = (
+        components.dhcp.clone(),
+        components.dns.clone(),
+        components.proxy.clone(),
+    );
+    let server = |kind: &str, spec: Value, counts: Value| {
+        let name = kind.trim_end_matches("Server").to_lowercase();
+        json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": kind,
+            "metadata": {"name": format!("x-{name}"), "namespace": "clusters"},
+            "spec": spec,
+            "status": {
+                "conditions": [condition("Ready", "True", "DeploymentReady", "it runs")],
+                "servers": [{"pod": format!("x-{name}-1"), "accepted": true, "counts": counts}],
+            },
+        })
+    };
+    let lease = |address: &str, expires: &str| {
+        object(json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "DHCPLease",
+            "metadata": {"name": format!("x-dhcp-{}", address.replace('.', "-"))},
+            "spec": {
+                "server": "x-dhcp", "address": address, "mac": "02:00:00:00:00:01", "hostname": "worker",
+                "state": "Bound", "granted": "2026-11-16T00:00:00Z", "expires": expires,
+            },
+        }))
+    };
+    let inventory = Inventory {
+        dhcp: object(server(
+            "DHCPServer",
+            json!(dhcp),
+            json!({"leases": 2, "pool": 101}),
+        )),
+        dns: object(server("DNSServer", json!(dns), json!({}))),
+        proxy: object(server("ProxyServer", json!(proxy), json!({"backends": 5}))),
+        attachment: object(json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": "vlan100", "namespace": "clusters"},
+            "spec": {"config": json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": "br1", "vlan": 100}).to_string()},
+        })),
+        pods: vec![
+            object(pod("dhcp", "192.168.100.2", true, true)),
+            object(pod("dns", "192.168.100.3", true, true)),
+            object(pod("proxy", "192.168.100.4", true, true)),
+        ],
+        leases: vec![
+            lease("192.168.100.101", "2026-11-16T01:00:00Z"),
+            lease("192.168.100.100", "2026-11-16T03:00:00Z"),
+        ],
+        slices: SERVICES
+            .iter()
+            .map(|service| object(slice(service, true)))
+            .collect(),
+        policies: vec![
+            object(json!({"metadata": {"name": "openshift-ingress", "namespace": "clusters-x"}})),
+            object(json!({"metadata": {"name": "oooi-clusters-x", "namespace": "clusters-x"}})),
+        ],
+        infra,
+    };
+    (inventory, components)
+}
+
+fn status((inventory, components): &(Inventory, Components)) -> Status {
+    Status::of(inventory, components, "2026-11-16T02:00:00Z".parse().unwrap())
+}
+
+fn report((inventory, components): &(Inventory, Components)) -> Report {
+    Report::new(diagnose::cluster::diagnose(inventory, components))
+}
+
+/// What the doctor names first after something was broken.
+fn cause(break_it: impl FnOnce(&mut Inventory)) -> &'static str {
+    let mut world = healthy();
+    break_it(&mut world.0);
+    report(&world)
+        .cause
+        .map_or("nothing", |finding| finding.diagnosis.id)
+}
+
+#[test]
+fn a_healthy_infra_fits_on_a_screen() {
+    let status = status(&healthy());
+    assert!(!status.needs_attention());
+    insta::assert_snapshot!(status.screen());
+}
+
+#[test]
+fn what_is_not_well_stands_out() {
+    let mut world = healthy();
+    world.0.attachment = None;
+    world.0.pods.remove(2);
+    world.0.slices[0] = object(slice("kube-apiserver", false));
+    let status_of_dns = world.0.dns.as_mut().unwrap().status.as_mut().unwrap();
+    status_of_dns.servers[0].accepted = false;
+    status_of_dns.servers[0].message = Some("spec.staticEntries[0]: is not an address".into());
+    status_of_dns.conditions = vec![object(condition(
+        "Ready",
+        "False",
+        "ConfigRefused",
+        "mend spec.staticEntries[0]",
+    ))];
+    let status = status(&world);
+    assert!(status.needs_attention());
+    insta::assert_snapshot!(status.screen());
+}
+
+#[test]
+fn several_infras_are_a_line_each() {
+    let (inventory, _) = healthy();
+    let mut other = inventory.infra.clone();
+    other.metadata.name = Some("another-cluster".into());
+    other.status = None;
+    assert_eq!(other.name_any(), "another-cluster");
+    insta::assert_snapshot!(overview(&[inventory.infra, other]));
+}
+
+#[test]
+fn a_healthy_cluster_is_a_short_tree() {
+    insta::assert_snapshot!(report(&healthy()).text());
+}
+
+#[test]
+fn the_first_cause_is_on_top_of_the_tree() {
+    let mut world = healthy();
+    world.0.pods[0] = object(pod("dhcp", "192.168.100.2", true, false));
+    world.0.slices.remove(1);
+    let mut checks = diagnose::cluster::diagnose(&world.0, &world.1);
+    checks.push(Check::skipped("DNS", "this machine has no address"));
+    insta::assert_snapshot!(Report::new(checks).text());
+}
+
+#[test]
+fn each_thing_that_breaks_in_a_cluster_has_its_diagnosis() {
+    assert_eq!(cause(|_| {}), "nothing");
+    assert_eq!(
+        cause(|inventory| inventory.attachment = None),
+        "network-attachment-missing"
+    );
+    assert_eq!(
+        cause(|inventory| drop(inventory.pods.remove(1))),
+        "server-missing"
+    );
+    assert_eq!(
+        cause(|inventory| inventory.pods[1] = object(pod("dns", "192.168.100.3", false, true))),
+        "pod-not-ready"
+    );
+    assert_eq!(
+        cause(|inventory| inventory.pods[1] = object(pod("dns", "192.168.100.3", true, false))),
+        "pod-without-vlan"
+    );
+    assert_eq!(
+        cause(|inventory| drop(inventory.policies.remove(1))),
+        "network-policy-missing"
+    );
+    assert_eq!(
+        cause(|inventory| inventory.policies.clear()),
+        "nothing",
+        "a namespace without policies is open"
+    );
+    assert_eq!(
+        cause(|inventory| inventory.slices[0] = object(slice("kube-apiserver", false))),
+        "backend-without-endpoints"
+    );
+    let refused = || object(condition("Ready", "False", "Paused", "remove the annotation"));
+    assert_eq!(
+        cause(|inventory| inventory.infra.status.as_mut().unwrap().conditions = vec![refused()]),
+        "infra-not-ready"
+    );
+}
