@@ -10,6 +10,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_api::{DhcpLease, DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_doctor::inventory::Inventory;
+use oooi_plan::infra::Attachment;
 use oooi_plan::object_name::object_name;
 use oooi_plan::{Components, Known};
 use serde::de::DeserializeOwned;
@@ -102,15 +103,27 @@ pub(crate) async fn inventory(client: &Client, infra: Infra) -> anyhow::Result<I
     })
 }
 
-/// What an Infra means, with the addresses that its servers have.
-pub(crate) fn components(inventory: &Inventory) -> anyhow::Result<Components> {
-    let known = Known {
+/// What a plan keeps: addresses that were chosen before, and the network that pods use.
+pub(crate) fn known(inventory: &Inventory) -> Known {
+    let network = inventory.dhcp.as_ref().map(|server| &server.spec.network_config);
+    let attachment = network.and_then(|network| {
+        Some(Attachment {
+            name: network.network_attachment_name.clone()?,
+            namespace: network.network_attachment_namespace.clone()?,
+        })
+    });
+    Known {
         dhcp: inventory.dhcp.as_ref().map(|server| server.spec.clone()),
         dns: inventory.dns.as_ref().map(|server| server.spec.clone()),
         proxy: inventory.proxy.as_ref().map(|server| server.spec.clone()),
+        attachment,
         ..Known::default()
-    };
-    oooi_plan::plan(&inventory.infra, &known).map_err(|mistakes| {
+    }
+}
+
+/// What an Infra means, with the addresses that its servers have.
+pub(crate) fn components(inventory: &Inventory) -> anyhow::Result<Components> {
+    oooi_plan::plan(&inventory.infra, &known(inventory)).map_err(|mistakes| {
         let all: Vec<String> = mistakes
             .iter()
             .map(|m| format!("{}: {}", m.path, m.message))

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod commands;
+mod diff;
 mod input;
 mod logging;
 mod observe;
@@ -68,6 +69,7 @@ enum Command {
     Plan(commands::plan::Args),
     Crds(commands::crds::Args),
     Completions(commands::completions::Args),
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Crds(args) => commands::crds::run(&args),
+        Command::Man(args) => commands::man::run(&args, Cli::command()),
         Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
     };
     match outcome {

@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[test]
 fn a_healthy_site_has_no_findings_and_no_lease_is_left() {
     let ward = Ward::new();
-    let servers = ward.site.start_servers().unwrap();
+    let servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let report = ward.doctor(&[]);
     assert_eq!((report.code, report.state()), (0, "ok"), "{}", report.document);
@@ -31,7 +31,7 @@ fn a_healthy_site_has_no_findings_and_no_lease_is_left() {
 #[test]
 fn without_an_infra_the_lease_tells_what_to_look_at() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let report = ward.doctor_without_infra();
     // A site without upstreams is worth a look where no Infra says that it is meant.
@@ -85,7 +85,7 @@ fn no_dhcp_server() {
 #[test]
 fn a_rogue_dhcp_server_is_named_beside_the_right_one() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let _rogue = ward.rogue();
     let report = ward.doctor(&[]);
@@ -98,7 +98,7 @@ fn a_rogue_dhcp_server_is_named_beside_the_right_one() {
 #[test]
 fn an_offer_of_another_network_and_options_that_are_missing_or_wrong() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     let manifest = ward
         .manifest()
         .replace("gateway: 192.168.100.1", "gateway: 192.168.100.254");
@@ -143,7 +143,7 @@ fn a_server_that_offers_and_does_not_give() {
 #[test]
 fn large_packets_that_vanish() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let vlan = &ward.site.topology.vlan;
     vlan.run(async || Network::open().unwrap().set_mtu("node", 1400).await.unwrap())
@@ -156,7 +156,7 @@ fn large_packets_that_vanish() {
 #[test]
 fn a_resolver_that_is_not_there() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     ward.take_address("192.168.100.3".parse().unwrap());
     let report = ward.doctor(&[]);
@@ -184,7 +184,7 @@ fn a_name_that_the_server_does_not_have_and_one_that_leads_elsewhere() {
             .static_entries
             .push(entry);
     });
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let with = |entry: &str| {
         ward.manifest().replace(
@@ -206,8 +206,7 @@ fn a_name_that_the_server_does_not_have_and_one_that_leads_elsewhere() {
 #[test]
 fn a_resolver_that_takes_the_node_for_a_stranger() {
     let ward = Ward::new();
-    ward.change(|infra| infra.spec.infra_components.as_mut().unwrap().dns = None);
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start_with_dns_elsewhere();
     ward.answer_dns(5);
     let report = ward.doctor(&[]);
     assert!(report.found("dns-refused"), "{}", report.document);
@@ -216,8 +215,7 @@ fn a_resolver_that_takes_the_node_for_a_stranger() {
 #[test]
 fn a_resolver_that_fails() {
     let ward = Ward::new();
-    ward.change(|infra| infra.spec.infra_components.as_mut().unwrap().dns = None);
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start_with_dns_elsewhere();
     ward.answer_dns(2);
     let report = ward.doctor(&[]);
     assert!(report.found("dns-broken"), "{}", report.document);
@@ -229,7 +227,7 @@ fn upstreams_that_do_not_answer() {
     let upstream =
         |manifest: String| manifest.replace("    gateway:", "    dnsServers: [10.244.0.99]\n    gateway:");
     ward.change(|infra| infra.spec.network_config.dns_servers = vec!["10.244.0.99".into()]);
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let report = ward.doctor_of(&upstream(ward.manifest()));
     assert_eq!(
@@ -243,7 +241,7 @@ fn upstreams_that_do_not_answer() {
 #[test]
 fn a_gateway_that_is_not_there_does_not_listen_or_is_not_routed_to() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     ward.take_address("192.168.100.4".parse().unwrap());
     let report = ward.doctor(&[]);
@@ -262,7 +260,7 @@ fn a_gateway_that_is_not_there_does_not_listen_or_is_not_routed_to() {
 #[test]
 fn a_service_without_a_pod_is_reset_and_one_that_hangs_is_silent() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     for stand_in in &ward.site.control_plane {
         match &*stand_in.service {
             // Nobody listens there.
@@ -282,7 +280,7 @@ fn a_service_without_a_pod_is_reset_and_one_that_hangs_is_silent() {
 #[test]
 fn a_service_that_does_not_speak_tls() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.start_all_but("oauth-openshift", |stand_in| {
         ward.plain(stand_in, b"220 hello\r\n")
     });
@@ -308,7 +306,7 @@ fn certificates_for_other_names_over_and_not_begun() {
     ];
     for (wanted, break_it) in cases {
         let ward = Ward::new();
-        let _servers = ward.site.start_servers().unwrap();
+        let _servers = ward.start();
         ward.start_all_but("kube-apiserver", |stand_in| ward.broken(stand_in, &break_it));
         let report = ward.doctor(&[]);
         assert_eq!(report.cause(), wanted, "{}", report.document);
@@ -318,7 +316,7 @@ fn certificates_for_other_names_over_and_not_begun() {
 #[test]
 fn a_clock_that_is_wrong_is_named_instead_of_the_certificate() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     let now = SystemTime::now();
     // The control plane lives an hour and a half later: its certificates are not valid yet by this machine's clock.
     ward.start_all_but("kube-apiserver", |stand_in| {
@@ -335,7 +333,7 @@ fn a_clock_that_is_wrong_is_named_instead_of_the_certificate() {
 #[test]
 fn a_certificate_of_another_authority() {
     let ward = Ward::new();
-    let _servers = ward.site.start_servers().unwrap();
+    let _servers = ward.start();
     ward.site.start_control_plane().unwrap();
     let other = ward.file(
         "other.pem",
@@ -355,7 +353,7 @@ fn an_api_server_and_an_ignition_server_that_fail() {
         ("ignition-server-proxy", "ignition-answer"),
     ] {
         let ward = Ward::new();
-        let _servers = ward.site.start_servers().unwrap();
+        let _servers = ward.start();
         ward.start_all_but(service, |stand_in| {
             ward.broken(stand_in, |backend| backend.status = 503)
         });

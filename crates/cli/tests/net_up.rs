@@ -108,6 +108,42 @@ impl Wire {
         )
     }
 
+    /// The same, with its log.
+    fn up_logged(&self) -> Logged {
+        let (manifest, state) = (self.path("infra.yaml"), self.path("state"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
+        command.args([
+            "up",
+            "-f",
+            &manifest,
+            "--interface",
+            "vlan0",
+            "--state-dir",
+            &state,
+        ]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.host.run(async move || command.spawn().unwrap()).unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        Logged {
+            process: Process(child),
+            lines,
+        }
+    }
+
+    /// Gives the client an address and waits until DNS answers it.
+    fn dig_by_itself(&self) {
+        let address = "192.168.100.99/24".parse().unwrap();
+        let put = async move || {
+            Network::open()
+                .unwrap()
+                .add_address("eth0", address)
+                .await
+                .unwrap()
+        };
+        self.client.run(put).unwrap();
+        self.dig("api.up.example.com", "192.168.100.4");
+    }
+
     /// Runs a program at the client.
     fn client(&self, program: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(program);
@@ -270,6 +306,147 @@ fn an_interface_that_is_not_there_is_named_at_once() {
     assert_eq!(ended.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(shown.contains("there is no interface none0 here"), "{shown}");
+}
+
+#[test]
+fn a_port_that_is_taken_stops_one_server_alone_until_it_is_free() {
+    let wire = Wire::new();
+    let address = "192.168.100.3/24".parse().unwrap();
+    let put = async move || {
+        Network::open()
+            .unwrap()
+            .add_address("vlan0", address)
+            .await
+            .unwrap()
+    };
+    wire.host.run(put).unwrap();
+    let taken = wire
+        .host
+        .run(async || std::net::UdpSocket::bind("192.168.100.3:53").unwrap())
+        .unwrap();
+    let mut up = wire.up_logged();
+    up.says("cannot listen on UDP 192.168.100.3:53: another server has it");
+    // The others go on: the gateway takes connections.
+    let address = "192.168.100.99/24".parse().unwrap();
+    let put = async move || {
+        Network::open()
+            .unwrap()
+            .add_address("eth0", address)
+            .await
+            .unwrap()
+    };
+    wire.client.run(put).unwrap();
+    until(|| {
+        let reached = wire.client.run(async || {
+            tokio::net::TcpStream::connect("192.168.100.4:443")
+                .await
+                .map(drop)
+        });
+        reached.unwrap().map_err(|error| error.to_string())
+    });
+    drop(taken);
+    wire.dig("api.up.example.com", "192.168.100.4");
+    assert_eq!(up.terminate(), Some(0), "it recovered");
+}
+
+#[test]
+fn a_server_that_does_not_run_at_the_end_is_told_by_the_exit_code() {
+    let wire = Wire::new();
+    let mut up = wire.up_logged();
+    wire.dig_by_itself();
+    wire.host
+        .run(async || Network::open().unwrap().remove("vlan0").await.unwrap())
+        .unwrap();
+    up.says("the server failed; the others go on");
+    up.says("there is no interface vlan0");
+    assert_eq!(up.terminate(), Some(1));
+}
+
+#[test]
+fn without_the_right_to_add_addresses_it_says_how_to() {
+    use std::os::unix::process::CommandExt;
+    let wire = Wire::new();
+    // Others may not be allowed into the directory of the build.
+    let open = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let (binary, manifest) = (open.path().join("oooi"), open.path().join("infra.yaml"));
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_oooi"))
+        .arg(&binary)
+        .status();
+    assert!(copied.unwrap().success());
+    std::fs::write(&manifest, MANIFEST).unwrap();
+    let mut command = Command::new(binary);
+    command
+        .args(["up", "--interface", "vlan0", "--state-dir", "/nonexistent", "-f"])
+        .arg(manifest)
+        .uid(65534)
+        .gid(65534);
+    let ended = wire.host.run(async move || command.output().unwrap()).unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        shown.contains("ip address add 192.168.100.2/24 dev vlan0"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_virtual_machine_in_the_file_gives_its_node_a_name() {
+    let wire = Wire::new();
+    let mac = wire
+        .client
+        .run(async || Network::open().unwrap().state("eth0").await.unwrap().mac.unwrap())
+        .unwrap();
+    let mac: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
+    let machine = format!(
+        "---\napiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {{name: pool-a-x7}}\n\
+         spec: {{domain: {{devices: {{interfaces: [{{name: vlan, macAddress: \"{}\"}}]}}}}}}\n",
+        mac.join(":")
+    );
+    std::fs::write(wire.path("infra.yaml"), format!("{MANIFEST}{machine}")).unwrap();
+    let _up = wire.up();
+    let script = wire.path("script");
+    let seen = wire.path("seen");
+    write_executable(
+        &script,
+        &format!("#!/bin/sh\necho \"$new_host_name\" >> {seen}\nexit 0\n"),
+    );
+    let (leases, pid) = (wire.path("leases"), wire.path("pid"));
+    wire.client(
+        "dhclient",
+        &["-1", "-sf", &script, "-lf", &leases, "-pf", &pid, "eth0"],
+    );
+    let _dhclient = StopByPid(pid);
+    let names = std::fs::read_to_string(&seen).unwrap();
+    assert!(names.lines().any(|line| line == "pool-a-x7"), "{names}");
+}
+
+/// A process whose log is read.
+struct Logged {
+    process: Process,
+    lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
+}
+
+impl Logged {
+    /// Reads on until a line says it.
+    fn says(&mut self, wanted: &str) {
+        let mut seen = Vec::new();
+        for line in self.lines.by_ref().map(Result::unwrap) {
+            if line.contains(wanted) {
+                return;
+            }
+            seen.push(line);
+        }
+        panic!("it never said {wanted}: {}", seen.join("\n"));
+    }
+
+    fn terminate(&mut self) -> Option<i32> {
+        rustix::process::kill_process(pid(&self.process.0), rustix::process::Signal::TERM).unwrap();
+        self.process.0.wait().unwrap().code()
+    }
 }
 
 fn pid(child: &Child) -> rustix::process::Pid {

@@ -106,14 +106,20 @@ impl Expected {
                 upstreams: Some(!dns.upstream_dns.is_empty()),
             })
         });
+        let names: Vec<(String, Vec<Ipv4Addr>)> = names.collect();
         let backends = components.proxy.iter().flat_map(|proxy| &proxy.backends);
+        let mut services: Vec<Service> = backends.filter_map(service).collect();
+        if dns.is_some() {
+            // What has no name on the VLAN is for pods, which come through the node's own proxy.
+            services.retain(|service| names.iter().any(|(name, _)| *name == service.name));
+        }
         Expected {
             dhcp,
             resolvers: read(&addresses.dns),
-            names: names.collect(),
+            names,
             outside,
             gateways: read(&addresses.proxy),
-            services: backends.filter_map(service).collect(),
+            services,
         }
     }
 

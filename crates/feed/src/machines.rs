@@ -68,6 +68,14 @@ pub fn follow(client: Client, namespace: Option<&str>) -> watch::Receiver<Arc<Ma
     receiver
 }
 
+/// The index of machines that were read from files.
+pub fn index(all: &[VirtualMachineInstance]) -> Machines {
+    Machines::complete(
+        all.iter()
+            .flat_map(|machine| machines(&machine.name_any(), &interfaces(machine)).collect::<Vec<_>>()),
+    )
+}
+
 /// The interfaces of one machine: the hardware address, and the address that is seen there.
 type Interfaces = Vec<(Mac, Option<Ipv4Addr>)>;
 

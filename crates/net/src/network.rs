@@ -173,6 +173,17 @@ impl Network {
             .map_err(refused(format!("set {name} down")))
     }
 
+    /// Removes an interface.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let index = self.index(name).await?;
+        self.netlink
+            .link()
+            .del(index)
+            .execute()
+            .await
+            .map_err(refused(format!("remove {name}")))
+    }
+
     /// Makes a bridge and sets it up.
     pub async fn add_bridge(&self, name: &str) -> Result<(), Error> {
         self.netlink

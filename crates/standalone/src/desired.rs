@@ -1,7 +1,7 @@
 //! Documents → what the servers run.
 //!
 //! What the operator watches is read from the same stream here: one `Infra`, and beside it the `Service`s and
-//! `EndpointSlice`s of its control plane. A server that is not in the plan is absent.
+//! `EndpointSlice`s of its control plane and the `VirtualMachineInstance`s that are its nodes. A server that is not in the plan is absent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use oooi_api::Infra;
+use oooi_api::foreign::VirtualMachineInstance;
+use oooi_dhcp::machines::Machines;
 use oooi_manifest::{Document, Mistake};
 use oooi_plan::{Components, Known};
 use oooi_proxy::assemble::Assembler;
@@ -26,6 +28,8 @@ pub struct Desired {
     pub dns: Option<Arc<oooi_dns::config::Config>>,
     /// The gateway's part.
     pub proxy: Option<Arc<Snapshot>>,
+    /// The virtual machines that the DHCP server knows by name.
+    pub machines: Arc<Machines>,
     /// The addresses of the servers, with the prefix length of the VLAN.
     pub addresses: Vec<Ipv4Net>,
 }
@@ -39,7 +43,11 @@ impl Desired {
         let slices: Vec<EndpointSlice> =
             oooi_manifest::all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
         let at = |path: &str, message: &str| infra_document.mistake(path, message);
-        Desired::of(&infra, &services, &slices, known, at)
+        let mut desired = Desired::of(&infra, &services, &slices, known, at)?;
+        let machines: Vec<VirtualMachineInstance> =
+            oooi_manifest::all(documents, "kubevirt.io/v1", "VirtualMachineInstance")?;
+        desired.machines = Arc::new(oooi_feed::machines::index(&machines));
+        Ok(desired)
     }
 
     /// The same from what was read already. `at` says where a mistake stands.
@@ -94,6 +102,7 @@ impl Desired {
             dhcp: dhcp.map(Arc::new),
             dns: dns.map(Arc::new),
             proxy,
+            machines: Arc::default(),
             addresses,
         })
     }

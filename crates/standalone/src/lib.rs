@@ -6,5 +6,6 @@
 //! ```
 
 pub mod desired;
+mod envoy;
 pub mod lab;
 pub mod up;

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use oooi_api::report::Report;
+use oooi_dhcp::machines::Machines;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
@@ -32,6 +33,39 @@ pub struct Options {
     pub report: Arc<dyn Report>,
     /// Where their metrics are.
     pub metrics: Arc<Metrics>,
+    /// The data plane of the gateway.
+    pub engine: Engine,
+    /// Which servers fail.
+    pub failing: Failing,
+}
+
+/// The data plane of the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The built-in one.
+    #[default]
+    Native,
+    /// An Envoy, by the path of its binary.
+    Envoy(PathBuf),
+}
+
+/// The servers that do not run although they should. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Failing(Arc<Mutex<BTreeMap<&'static str, String>>>);
+
+impl Failing {
+    /// Each with its reason.
+    pub fn now(&self) -> BTreeMap<&'static str, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, server: &'static str, why: Option<String>) {
+        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(failing.insert(server, why)),
+            None => drop(failing.remove(server)),
+        }
+    }
 }
 
 /// The metrics of all servers. One that is started again brings new ones.
@@ -41,7 +75,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    fn replace<T>(&self, server: &'static str, register: impl FnOnce(&mut Registry) -> T) -> T {
+    pub(crate) fn replace<T>(&self, server: &'static str, register: impl FnOnce(&mut Registry) -> T) -> T {
         let mut registry = Registry::default();
         let registered = register(&mut registry);
         self.registries
@@ -99,13 +133,13 @@ pub fn start(desired: &watch::Receiver<Arc<Desired>>, options: &Options) -> io::
 }
 
 /// Why a server does not run.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a server needs to run once.
-struct Run {
+pub(crate) struct Run {
     desired: watch::Receiver<Arc<Desired>>,
     stopped: watch::Receiver<bool>,
-    options: Options,
+    pub(crate) options: Options,
 }
 
 /// Runs a server for as long as it is wanted, on a thread of its own.
@@ -133,6 +167,7 @@ where
                 match server(run).await {
                     Ok(()) => wait = BACKOFF.0,
                     Err(error) => {
+                        options.failing.set(name, Some(error.to_string()));
                         error!(server = name, %error, again_in = ?wait, "the server failed; the others go on");
                         tokio::select! {
                             () = tokio::time::sleep(wait) => {}
@@ -168,7 +203,7 @@ impl Run {
 
     /// Ends when the servers stop, when the part is gone, or when an address of any server changed: sockets are bound
     /// to addresses. Until then every change is handed on.
-    async fn until_it_ends<T: 'static>(mut self, part: &Part<T>) {
+    pub(crate) async fn until_it_ends<T: 'static>(mut self, part: &Part<T>) {
         loop {
             tokio::select! {
                 _ = self.stopped.wait_for(|stopped| *stopped) => return,
@@ -188,9 +223,9 @@ impl Run {
 }
 
 /// One server's part of what is desired, as it changes.
-struct Part<T> {
-    first: Arc<Desired>,
-    sender: watch::Sender<Arc<T>>,
+pub(crate) struct Part<T> {
+    pub(crate) first: Arc<Desired>,
+    pub(crate) sender: watch::Sender<Arc<T>>,
     pick: fn(&Desired) -> Option<Arc<T>>,
 }
 
@@ -204,9 +239,10 @@ async fn dhcp(mut run: Run) -> Result<(), Failure> {
         .options
         .metrics
         .replace("dhcp", oooi_dhcp::metrics::Metrics::register);
-    // Kept open: nobody gives commands, or knows machines, without Kubernetes.
+    run.options.failing.set("dhcp", None);
+    // Kept open: nobody gives commands without Kubernetes.
     let (_commands, commands) = mpsc::channel(1);
-    let (_machines, machines) = watch::channel(Arc::default());
+    let machines = machines_of(run.desired.clone());
     let feeds = oooi_dhcp::server::Feeds {
         config: part.sender.subscribe(),
         machines,
@@ -224,6 +260,7 @@ async fn dns(mut run: Run) -> Result<(), Failure> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let wanted: Vec<SocketAddr> = part.sender.borrow().listen_addresses().collect();
     let listeners = oooi_dns::server::Listeners::bind(&wanted, &[], cores)?;
+    run.options.failing.set("dns", None);
     let server = oooi_dns::server::Server::new(oooi_dns::server::Options::default(), cores);
     run.options
         .metrics
@@ -246,6 +283,10 @@ async fn proxy(mut run: Run) -> Result<(), Failure> {
     let Some(part) = run.part(|desired| desired.proxy.clone()).await else {
         return Ok(());
     };
+    if let Engine::Envoy(binary) = run.options.engine.clone() {
+        return crate::envoy::run(run, part, binary).await;
+    }
+    run.options.failing.set("proxy", None);
     let options = oooi_proxy::server::Options::new(part.first.gateway_addresses());
     let metrics = oooi_proxy::metrics::Metrics::default();
     run.options
@@ -256,6 +297,23 @@ async fn proxy(mut run: Run) -> Result<(), Failure> {
         .run(part.sender.subscribe(), run.until_it_ends(&part))
         .await?;
     Ok(())
+}
+
+/// The machines of what is desired, as they change. The task ends when nobody holds the receiver any more.
+fn machines_of(mut desired: watch::Receiver<Arc<Desired>>) -> watch::Receiver<Arc<Machines>> {
+    let (sender, receiver) = watch::channel(desired.borrow_and_update().machines.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                changed = desired.changed() => if changed.is_err() { break },
+            }
+            sender.send_replace(desired.borrow_and_update().machines.clone());
+        }
+        // Nobody changes them any more: they stay as they are.
+        sender.closed().await;
+    });
+    receiver
 }
 
 /// The addresses of the servers that an interface does not have.

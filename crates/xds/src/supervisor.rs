@@ -107,6 +107,18 @@ impl Supervisor {
             command.arg("--concurrency").arg(threads.to_string());
         }
         command.kill_on_drop(true);
+        // However this process ends, its Envoy ends with it.
+        // SAFETY: between fork and exec the closure makes one system call and touches no memory of the parent.
+        #[allow(
+            unsafe_code,
+            reason = "there is no safe way to ask for a signal at the parent's death"
+        )]
+        unsafe {
+            command.pre_exec(|| {
+                let signal = rustix::process::Signal::KILL;
+                Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
+            });
+        }
         command
     }
 

@@ -1,11 +1,15 @@
 //! `oooi lab`: the whole story on a laptop.
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use oooi_feed::{Inputs, Unreadable};
 use oooi_manifest::Source;
 use oooi_standalone::lab::{self, Outcome as LabOutcome, Step, Story, Tell};
+use oooi_standalone::up;
 use serde_json::json;
 
 use crate::Outcome;
@@ -20,12 +24,29 @@ pub(crate) struct Args {
     /// How many nodes boot
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=50))]
     nodes: u8,
+    /// The manifest of an Infra of your own to run, instead of the lab's; the lab stands in for its control plane
+    #[arg(long, value_name = "FILE")]
+    infra: Option<PathBuf>,
+    /// The data plane of the gateway
+    #[arg(long, value_enum, default_value_t = Engine::Native)]
+    engine: Engine,
+    /// The Envoy to start; by default the one on the PATH
+    #[arg(long, value_name = "PATH")]
+    envoy: Option<PathBuf>,
     /// Leave everything running at the end, say how to enter the namespaces, and wait for Ctrl-C
     #[arg(long)]
     keep: bool,
     /// Print a report for programs instead of the story
     #[arg(long, value_enum)]
     report: Option<Report>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// The built-in data plane
+    Native,
+    /// Envoy, started and configured over xDS
+    Envoy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -36,6 +57,11 @@ enum Report {
 
 /// Runs the lab.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let manifest = manifest(args)?;
+    let engine = match args.engine {
+        Engine::Native => up::Engine::Native,
+        Engine::Envoy => up::Engine::Envoy(oooi_xds::supervisor::find(args.envoy.as_deref())?),
+    };
     if !rustix::process::geteuid().is_root() {
         oooi_net::become_root_of_own_namespace().context(
             "the lab needs network namespaces: run it as root, or allow unprivileged user namespaces \
@@ -49,12 +75,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let linger: Option<lab::Linger> = if args.keep { Some(Box::new(linger)) } else { None };
     let outcome = lab::run(
         lab::Options {
-            manifest: Source::new("lab.yaml", lab::MANIFEST),
+            manifest,
+            engine,
             nodes: args.nodes,
             linger,
         },
         Story::new(tell),
-    )?;
+    );
+    let outcome = outcome.map_err(|error| match error {
+        lab::Error::Manifest(mistakes) => Unreadable::Wrong(mistakes).into(),
+        other => anyhow::Error::from(other),
+    })?;
     match args.report {
         Some(Report::Json) => println!("{}", serde_json::to_string_pretty(&document(&outcome))?),
         None => println!("\n{}", summary(&outcome)),
@@ -64,6 +95,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Failed
     })
+}
+
+/// The manifest that was named, else the lab's own.
+fn manifest(args: &Args) -> anyhow::Result<Arc<Source>> {
+    let Some(file) = &args.infra else {
+        return Ok(Source::new("lab.yaml", lab::MANIFEST));
+    };
+    let mut texts = Inputs::new(vec![file.clone()]).texts()?;
+    match (texts.pop(), texts.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => anyhow::bail!(
+            "--infra takes one file with one Infra; {} holds several files",
+            file.display()
+        ),
+    }
 }
 
 /// Says how to look around, and waits for somebody to have seen enough.

@@ -8,6 +8,7 @@ pub(crate) mod dns;
 pub(crate) mod doctor;
 pub(crate) mod lab;
 pub(crate) mod leases;
+pub(crate) mod man;
 pub(crate) mod manager;
 pub(crate) mod plan;
 pub(crate) mod proxy;

@@ -19,7 +19,8 @@ use crate::{Outcome, block_on, until_signal};
 /// Run the DHCP server, the DNS server and the gateway of an Infra in this process, without Kubernetes
 ///
 /// The file is the Infra that the operator takes. Beside it may stand the Services and EndpointSlices of the control
-/// plane. A change of the file applies at once; one that is wrong is refused, and the last good one stays.
+/// plane, and the VirtualMachineInstances that are its nodes. A server that fails is started again while the others go
+/// on; the exit code is 1 if one does not run at the end. A change of the file applies at once; one that is wrong is refused, and the last good one stays.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -54,24 +55,38 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     }
     let added = add_addresses(&desired, &args.interface).await?;
     let metrics = Arc::<up::Metrics>::default();
+    let failing = up::Failing::default();
     let options = up::Options {
         interface: args.interface.clone(),
         state: args.state_dir.clone(),
         report: Arc::new(observe::LogReport),
         metrics: metrics.clone(),
+        engine: up::Engine::Native,
+        failing: failing.clone(),
     };
     let running = up::start(&desired, &options).context("the servers cannot be started")?;
-    let pages = args.bind.pages(move || metrics.encode(), || true);
+    let probed = failing.clone();
+    let pages = args
+        .bind
+        .pages(move || metrics.encode(), move || probed.now().is_empty());
     let waiting = async {
         until_signal().await;
         anyhow::Ok(())
     };
     let ended = observe::beside(vec![pages], waiting).await;
     info!("ending");
+    let failed = failing.now();
     tokio::task::spawn_blocking(move || running.stop()).await?;
     remove_addresses(&args.interface, &added).await;
     ended?;
-    Ok(Outcome::Done)
+    if failed.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let said: Vec<String> = failed
+        .iter()
+        .map(|(server, why)| format!("{server}: {why}"))
+        .collect();
+    bail!("not every server ran at the end: {}", said.join("; "))
 }
 
 /// Puts the servers' addresses on the interface, and says which ones. Without the right to do so they must be there.

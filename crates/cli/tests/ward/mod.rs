@@ -4,6 +4,7 @@
 
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
 use oooi_api::Infra;
@@ -11,9 +12,10 @@ use oooi_manifest::Source;
 use oooi_net::{Namespace, Network};
 use oooi_standalone::lab::control_plane::{Backend, serve};
 use oooi_standalone::lab::{Blueprint, MANIFEST, Site, StandIn};
+use oooi_standalone::up::{Engine, Running};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_oooi");
 
@@ -85,6 +87,20 @@ impl Ward {
             node,
             directory: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// Starts the servers.
+    pub(crate) fn start(&self) -> Running {
+        self.site.start_servers(&Engine::Native).unwrap()
+    }
+
+    /// Starts the servers with DNS at another address than the doctor expects.
+    pub(crate) fn start_with_dns_elsewhere(&self) -> Running {
+        self.change(|infra| {
+            let parts = infra.spec.infra_components.as_mut().unwrap();
+            parts.dns.as_mut().unwrap().server_ip = Some("192.168.100.33".into());
+        });
+        self.start()
     }
 
     pub(crate) fn manifest(&self) -> String {
@@ -197,7 +213,17 @@ spec:
         let mut command = Command::new(BINARY);
         command.args(["dhcp", "-f", &file, "--interface", "eth0", "--state-dir", &state]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        Process(namespace.run(async move || command.spawn().unwrap()).unwrap())
+        let started = namespace.run(async move || {
+            let child = command.spawn().unwrap();
+            // Its pages are there when its sockets are.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while TcpStream::connect("127.0.0.1:9090").await.is_err() {
+                assert!(Instant::now() < deadline, "the rogue does not start");
+                tokio::task::yield_now().await;
+            }
+            child
+        });
+        Process(started.unwrap())
     }
 
     /// A server at 192.168.100.2 that offers the lab's first address and refuses to give it.

@@ -246,7 +246,8 @@ fn fault(error: rustls::Error) -> CertificateFault {
             CertificateError::NotValidForNameContext { presented, .. } => {
                 CertificateFault::Names { presented }
             }
-            CertificateError::UnknownIssuer => CertificateFault::Issuer,
+            // A bad signature is that of another key under the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => CertificateFault::Issuer,
             other => CertificateFault::Other(rustls::Error::InvalidCertificate(other).to_string()),
         },
         other => CertificateFault::Other(other.to_string()),

@@ -24,7 +24,7 @@ use crate::expected::Expected;
 use crate::report::{Check, State};
 
 /// How long offers are waited for: a server may look for a stranger on the address first.
-const OFFERS_WITHIN: Duration = Duration::from_secs(3);
+const OFFERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What cannot even be looked at.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,11 @@ mod stand_in;
 mod story;
 mod topology;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oooi_api::dns_server::DnsStaticEntry;
 use oooi_api::proxy_server::Protocol;
@@ -22,8 +24,10 @@ use oooi_doctor::client::dhcp::Lease;
 use oooi_doctor::client::dns;
 use oooi_manifest::{Mistake, Source};
 use oooi_plan::infra::API_SERVER;
+use tokio::net::TcpStream;
 
 use self::node::Node;
+use crate::up::{Engine, Running};
 
 pub use site::{Blueprint, Site};
 pub use stand_in::StandIn;
@@ -36,6 +40,8 @@ pub const MANIFEST: &str = include_str!("lab.yaml");
 pub struct Options {
     /// The manifest of the Infra that the servers run from: [`MANIFEST`], or one of the caller's own.
     pub manifest: Arc<Source>,
+    /// The data plane of the gateway.
+    pub engine: Engine,
     /// How many nodes boot.
     pub nodes: u8,
     /// Called when all steps are taken and everything still runs, with the namespaces by their names: somebody may
@@ -92,7 +98,7 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
         Ok::<_, Error>(((), format!("{count} TLS servers")))
     });
     let started = story.step("lab", "start DHCP, DNS and the gateway from one manifest", || {
-        let running = site.start_servers()?;
+        let running = start(&site, &options.engine)?;
         let addresses = site.desired.borrow().components.addresses();
         let shown = [addresses.dhcp, addresses.dns, addresses.proxy]
             .concat()
@@ -117,7 +123,10 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
             renew(&mut story, &node, &lease, "renew the lease");
             let restarted = story.step("lab", "restart the servers", || {
                 servers.stop();
-                Ok::<_, Error>((site.start_servers()?, "with the leases that they had".into()))
+                Ok::<_, Error>((
+                    start(&site, &options.engine)?,
+                    "with the leases that they had".into(),
+                ))
             });
             let Some(again) = restarted else {
                 return Ok(story.end());
@@ -149,12 +158,45 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
     Ok(story.end())
 }
 
+/// Starts the servers and waits until the gateway listens: an Envoy takes its time.
+fn start(site: &Site, engine: &Engine) -> Result<Running, Error> {
+    let running = site.start_servers(engine)?;
+    let (addresses, reached) = (site.desired.borrow().gateway_addresses(), reached(site));
+    let places: Vec<SocketAddr> = reached
+        .first()
+        .iter()
+        .flat_map(|reached| {
+            addresses
+                .iter()
+                .map(|address| SocketAddr::new(*address, reached.port))
+        })
+        .collect();
+    site.topology.infra.run(async move || {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for place in places {
+            while let Err(error) = TcpStream::connect(place).await {
+                if Instant::now() > deadline {
+                    return Err(error);
+                }
+                // A connection that is refused is refused at once; others get their turn in between.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    })??;
+    Ok(running)
+}
+
 /// What nodes reach by a name of its own, the API server first.
 fn reached(site: &Site) -> Vec<Reached> {
     let desired = site.desired.borrow();
     let backends = desired.components.proxy.iter().flat_map(|proxy| &proxy.backends);
+    let entries = desired.components.dns.iter().flat_map(|dns| &dns.static_entries);
+    let names: BTreeSet<&str> = entries.map(|entry| &*entry.hostname).collect();
     let mut reached: Vec<Reached> = backends
-        .filter(|backend| backend.protocol != Protocol::Udp && !backend.hostname.starts_with('*'))
+        // What has no name on the VLAN is for pods.
+        .filter(|backend| backend.protocol != Protocol::Udp && names.contains(&*backend.hostname))
+        .filter(|backend| !backend.hostname.starts_with('*'))
         .filter_map(|backend| {
             Some(Reached {
                 service: backend.target_service.clone(),

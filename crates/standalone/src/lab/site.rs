@@ -17,7 +17,7 @@ use super::control_plane::{Authority, Backend, serve};
 use super::stand_in::{StandIn, stand_ins};
 use super::topology::{self, Topology, VLAN_INTERFACE};
 use crate::desired::Desired;
-use crate::up::{self, Running};
+use crate::up::{self, Engine, Running};
 
 /// Networks for the management side, of which the first that the VLAN does not overlap is taken.
 const MANAGEMENT: [Ipv4Net; 2] = [
@@ -102,7 +102,7 @@ impl Site {
             desired: watch::channel(Arc::new(desired)).0,
             management,
             document,
-            state: tempfile::tempdir()?,
+            state: state_directory()?,
         };
         // The first change puts the endpoints in.
         site.change(|_| {}, None).map_err(Error::Manifest)?;
@@ -165,7 +165,7 @@ impl Site {
     }
 
     /// Puts the servers' addresses on their interface and starts them in their namespace.
-    pub fn start_servers(&self) -> Result<Running, Error> {
+    pub fn start_servers(&self, engine: &Engine) -> Result<Running, Error> {
         let addresses = self.desired.borrow().addresses.clone();
         let put = self.topology.infra.run(async move || {
             let network = Network::open()?;
@@ -183,6 +183,8 @@ impl Site {
             state: self.state.path().to_owned(),
             report: Arc::new(Recorded::default()),
             metrics: Arc::default(),
+            engine: engine.clone(),
+            failing: up::Failing::default(),
         };
         let desired = self.desired.subscribe();
         Ok(self
@@ -195,6 +197,25 @@ impl Site {
     pub fn add_node(&self, name: &str) -> Result<Namespace, Error> {
         Ok(self.topology.add_node(name)?)
     }
+}
+
+/// How the directories of leases of all labs begin; the number of the process follows.
+const STATE: &str = "oooi-lab.";
+
+/// A directory for the leases of this lab. Those of labs that were killed are removed: the kernel removes all else.
+fn state_directory() -> std::io::Result<tempfile::TempDir> {
+    for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix(STATE)
+            .and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            // Another user's is not ours to remove.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let prefix = format!("{STATE}{}.", std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir()
 }
 
 fn moved_to(management: Ipv4Net) -> Option<Ipv4Addr> {
