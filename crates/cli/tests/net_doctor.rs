@@ -282,7 +282,7 @@ fn a_service_that_does_not_speak_tls() {
     let ward = Ward::new();
     let _servers = ward.start();
     ward.start_all_but("oauth-openshift", |stand_in| {
-        ward.plain(stand_in, b"220 hello\r\n")
+        ward.plain(stand_in, b"220 hello\r\n");
     });
     assert_eq!(ward.doctor(&[]).cause(), "tls-broken");
 }
@@ -290,7 +290,8 @@ fn a_service_that_does_not_speak_tls() {
 #[test]
 fn certificates_for_other_names_over_and_not_begun() {
     let now = SystemTime::now();
-    let cases: [(&str, Box<dyn Fn(&mut Backend)>); 3] = [
+    type Break = Box<dyn Fn(&mut Backend)>;
+    let cases: [(&str, Break); 3] = [
         (
             "certificate-names",
             Box::new(|backend| backend.names = vec!["other.example.com".into()]),
@@ -355,7 +356,7 @@ fn an_api_server_and_an_ignition_server_that_fail() {
         let ward = Ward::new();
         let _servers = ward.start();
         ward.start_all_but(service, |stand_in| {
-            ward.broken(stand_in, |backend| backend.status = 503)
+            ward.broken(stand_in, |backend| backend.status = 503);
         });
         let report = ward.doctor(&[]);
         assert_eq!(report.cause(), wanted, "{}", report.document);

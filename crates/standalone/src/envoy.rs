@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use oooi_proxy::snapshot::Snapshot;
 use oooi_xds::ads::ControlPlane;

@@ -175,7 +175,7 @@ impl Ward {
                 .unwrap()
                 .remove_address("net1", address)
                 .await
-                .unwrap()
+                .unwrap();
         };
         self.site.topology.infra.run(take).unwrap();
     }
@@ -323,7 +323,7 @@ fn put(namespace: &Namespace, interface: &'static str, address: &str) {
             .unwrap()
             .add_address(interface, address)
             .await
-            .unwrap()
+            .unwrap();
     };
     namespace.run(put).unwrap();
 }
