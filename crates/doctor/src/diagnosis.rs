@@ -66,7 +66,7 @@ diagnoses! {
         "Look at the pod's k8s.v1.cni.cncf.io/network-status and its events: Multus must attach it with its static address.";
     NETWORK_POLICY_MISSING: Failure, "network-policy-missing",
         "The control plane's namespace is closed to the gateway",
-        "The operator writes the NetworkPolicy oooi-NAMESPACE-NAME there; let it (spec…proxy.networkPolicy: Managed), or admit the gateway's pods yourself.";
+        "The operator writes NetworkPolicies oooi-NAMESPACE-NAME-SERVICE there; let it (spec…proxy.networkPolicy: Managed), or admit the gateway's pods yourself.";
     BACKEND_WITHOUT_ENDPOINTS: Failure, "backend-without-endpoints",
         "A Service of the control plane has no ready pod behind it",
         "Look at the control plane's pods: the gateway has nowhere to forward to until one is ready.";

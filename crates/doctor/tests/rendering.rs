@@ -127,8 +127,10 @@ fn healthy() -> (Inventory, Components) {
             .map(|service| object(slice(service, true)))
             .collect(),
         policies: vec![
-            object(json!({"metadata": {"name": "openshift-ingress", "namespace": "clusters-x"}})),
-            object(json!({"metadata": {"name": "oooi-clusters-x", "namespace": "clusters-x"}})),
+            object(json!({
+                "metadata": {"name": "openshift-ingress", "namespace": "clusters-x"}, "spec": {"podSelector": {}},
+            })),
+            object(json!({"metadata": {"name": "oooi-clusters-x-ignition", "namespace": "clusters-x"}})),
         ],
         infra,
     };

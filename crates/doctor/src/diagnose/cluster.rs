@@ -1,6 +1,9 @@
 //! What a cluster says of an Infra, from the network up to the endpoints.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use oooi_api::infra::{InfraAddresses, NetworkPolicyMode};
@@ -83,45 +86,64 @@ fn server(inventory: &Inventory, component: &str, address: &str) -> Check {
     Check::new(name, "", vec![finding])
 }
 
-/// The gateway is admitted where its backends are, if those namespaces are closed at all.
+/// The gateway is admitted where its backends are, if those namespaces are closed to strangers.
 fn policies(inventory: &Inventory, components: &Components) -> Check {
     let name = "network policies";
-    let proxy = inventory
-        .infra
-        .spec
-        .infra_components
-        .as_ref()
-        .and_then(|parts| parts.proxy.as_ref());
+    let parts = inventory.infra.spec.infra_components.as_ref();
+    let proxy = parts.and_then(|parts| parts.proxy.as_ref());
     if proxy.and_then(|proxy| proxy.network_policy) == Some(NetworkPolicyMode::None) {
         return Check::skipped(name, "somebody else writes them (networkPolicy: None)");
     }
     let own = inventory.infra.namespace().unwrap_or_default();
-    let wanted = format!("oooi-{own}-{}", inventory.infra.name_any());
-    let mut namespaces: Vec<&str> = components
-        .proxy
-        .iter()
-        .flat_map(|proxy| &proxy.backends)
-        .map(|backend| &*backend.target_namespace)
-        .collect();
-    namespaces.sort_unstable();
-    namespaces.dedup();
+    let ours = format!("oooi-{own}-{}", inventory.infra.name_any());
+    let backends = components.proxy.iter().flat_map(|proxy| &proxy.backends);
+    let namespaces: BTreeSet<&str> = backends.map(|backend| &*backend.target_namespace).collect();
     let mut findings = Vec::new();
     for namespace in namespaces {
-        let there: Vec<String> = inventory
-            .policies
-            .iter()
-            .filter(|policy| policy.namespace().as_deref() == Some(namespace))
+        let there = || {
+            let all = inventory.policies.iter();
+            all.filter(|policy| policy.namespace().as_deref() == Some(namespace))
+        };
+        let closed: Vec<String> = there()
+            .filter(|policy| !is_ours(policy) && closes_all(policy))
             .map(ResourceExt::name_any)
             .collect();
-        if !there.is_empty() && !there.contains(&wanted) {
+        let admitted = there().any(|policy| is_ours(policy) && policy.name_any().starts_with(&ours));
+        if !closed.is_empty() && !admitted {
+            let closed = super::list(&closed);
             let detail = format!(
-                "namespace {namespace} has NetworkPolicies ({}) but not {wanted}",
-                super::list(&there)
+                "namespace {namespace} is closed ({closed}), and no policy {ours}-… admits the gateway"
             );
             findings.push(Finding::new(&NETWORK_POLICY_MISSING, detail));
         }
     }
     Check::new(name, "the gateway is admitted", findings)
+}
+
+fn is_ours(policy: &NetworkPolicy) -> bool {
+    policy.name_any().starts_with("oooi-")
+}
+
+/// Whether a policy closes every pod of its namespace to whom no policy admits.
+fn closes_all(policy: &NetworkPolicy) -> bool {
+    policy.spec.as_ref().is_some_and(|spec| {
+        let selector = spec.pod_selector.as_ref();
+        let everyone = selector.is_none_or(|selector| {
+            selector
+                .match_labels
+                .as_ref()
+                .is_none_or(|labels| labels.is_empty())
+                && selector
+                    .match_expressions
+                    .as_ref()
+                    .is_none_or(|expressions| expressions.is_empty())
+        });
+        everyone
+            && spec
+                .policy_types
+                .as_ref()
+                .is_none_or(|types| types.iter().any(|kind| kind == "Ingress"))
+    })
 }
 
 fn backends(inventory: &Inventory, components: &Components) -> Check {
