@@ -4,11 +4,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use ipnet::Ipv4Net;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, MulticastGroup, RouteMessageBuilder};
 
 use crate::Namespace;
 
@@ -94,6 +94,20 @@ impl Network {
         let (connection, netlink, _) = rtnetlink::new_connection()?;
         tokio::spawn(connection);
         Ok(Network { netlink })
+    }
+
+    /// Ends when an interface is gone. One that is not there is gone.
+    pub async fn until_gone(name: &str) -> Result<(), Error> {
+        let (connection, netlink, mut news) = rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
+        tokio::spawn(connection);
+        let network = Network { netlink };
+        // Whatever changes after this look is news.
+        while network.link(name).await.is_ok() {
+            if news.next().await.is_none() {
+                return Err(io::Error::other("netlink fell silent").into());
+            }
+        }
+        Ok(())
     }
 
     async fn link(&self, name: &str) -> Result<LinkMessage, Error> {

@@ -249,8 +249,16 @@ async fn dhcp(mut run: Run) -> Result<(), Failure> {
         commands,
     };
     let report = run.options.report.clone();
-    oooi_dhcp::server::run(socket, feeds, store, report, metrics, run.until_it_ends(&part)).await?;
-    Ok(())
+    let interface = run.options.interface.clone();
+    let serving = oooi_dhcp::server::run(socket, feeds, store, report, metrics, run.until_it_ends(&part));
+    tokio::select! {
+        served = serving => Ok(served?),
+        // A socket of an interface that is gone hears nothing, for ever.
+        gone = oooi_net::Network::until_gone(&interface) => {
+            gone?;
+            Err(format!("the interface {interface} is gone: bring it back, or end this and start it on another").into())
+        }
+    }
 }
 
 async fn dns(mut run: Run) -> Result<(), Failure> {

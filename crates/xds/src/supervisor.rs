@@ -102,7 +102,9 @@ impl Supervisor {
         command
             .arg("--config-yaml")
             .arg(self.bootstrap.document().to_string())
-            .args(arguments(level, self.drain_time));
+            .args(arguments(level, self.drain_time))
+            // Standard output belongs to whoever started this program; what Envoy has to say is a log.
+            .stdout(std::io::stderr());
         if let Some(threads) = self.threads {
             command.arg("--concurrency").arg(threads.to_string());
         }

@@ -203,7 +203,7 @@ apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: DHCPServer
 metadata: {name: rogue}
 spec:
-  networkConfig: {cidr: 192.168.100.0/24, gateway: 192.168.100.9, serverIP: 192.168.100.9}
+  networkConfig: {cidr: 192.168.100.0/24, gateway: 192.168.100.1, serverIP: 192.168.100.9}
   leaseConfig: {rangeStart: 192.168.100.210, rangeEnd: 192.168.100.220}
 ";
         let (file, state) = (self.file("rogue.yaml", manifest), self.file("rogue-state", ""));
