@@ -78,7 +78,7 @@ mod tests {
         let old = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
         let new = "1\n2\n3\n4\n5\nsix\n7\n8\n9\nten\n";
         let shown = lines(old, new).unwrap_or_default();
-        assert_eq!(shown, "  3\n  4\n  5\n- 6\n+ six\n  7\n  8\n  9\n+ ten\n");
+        assert_eq!(shown, "  …\n  3\n  4\n  5\n- 6\n+ six\n  7\n  8\n  9\n+ ten\n");
         assert_eq!(lines("", "a\n").unwrap_or_default(), "+ a\n");
         assert_eq!(lines("a\n", "").unwrap_or_default(), "- a\n");
     }
