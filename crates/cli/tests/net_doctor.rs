@@ -150,7 +150,7 @@ fn large_packets_that_vanish() {
         .unwrap();
     let report = ward.doctor(&[]);
     assert_eq!(report.cause(), "mtu-blackhole", "{}", report.document);
-    assert!(report.text().contains("1400 bytes pass"), "{}", report.document);
+    assert!(report.text().contains("1404 bytes pass"), "{}", report.document);
 }
 
 #[test]

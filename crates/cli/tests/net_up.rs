@@ -138,7 +138,7 @@ impl Wire {
                 .unwrap()
                 .add_address("eth0", address)
                 .await
-                .unwrap()
+                .unwrap();
         };
         self.client.run(put).unwrap();
         self.dig("api.up.example.com", "192.168.100.4");
@@ -317,7 +317,7 @@ fn a_port_that_is_taken_stops_one_server_alone_until_it_is_free() {
             .unwrap()
             .add_address("vlan0", address)
             .await
-            .unwrap()
+            .unwrap();
     };
     wire.host.run(put).unwrap();
     let taken = wire
@@ -333,7 +333,7 @@ fn a_port_that_is_taken_stops_one_server_alone_until_it_is_free() {
             .unwrap()
             .add_address("eth0", address)
             .await
-            .unwrap()
+            .unwrap();
     };
     wire.client.run(put).unwrap();
     until(|| {

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 async fn look(args: &Args) -> anyhow::Result<Report> {
     let mut checks = Vec::new();
-    let mut expected = args.infra.as_ref().map(read).transpose()?;
+    let mut expected = args.infra.as_deref().map(read).transpose()?;
     if let Some(name) = &args.cluster {
         let client = oooi_feed::cluster::connect().await?;
         let infra = cluster::infra(&client, args.place.namespace(&client), name).await?;
@@ -88,8 +88,8 @@ async fn look(args: &Args) -> anyhow::Result<Report> {
 }
 
 /// What the Infra of a file means.
-fn read(file: &PathBuf) -> anyhow::Result<Expected> {
-    let documents = Inputs::new(vec![file.clone()]).documents()?;
+fn read(file: &Path) -> anyhow::Result<Expected> {
+    let documents = Inputs::new(vec![file.to_owned()]).documents()?;
     let document = oooi_manifest::only(&documents, "Infra").map_err(oooi_feed::Unreadable::Wrong)?;
     let wrong = |mistakes| oooi_feed::Unreadable::Wrong(mistakes);
     let infra = document.decode().map_err(|mistake| wrong(vec![mistake]))?;

@@ -1,6 +1,6 @@
 //! What a cluster says of an Infra, from the network up to the endpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -129,14 +129,8 @@ fn closes_all(policy: &NetworkPolicy) -> bool {
     policy.spec.as_ref().is_some_and(|spec| {
         let selector = spec.pod_selector.as_ref();
         let everyone = selector.is_none_or(|selector| {
-            selector
-                .match_labels
-                .as_ref()
-                .is_none_or(|labels| labels.is_empty())
-                && selector
-                    .match_expressions
-                    .as_ref()
-                    .is_none_or(|expressions| expressions.is_empty())
+            selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+                && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
         });
         everyone
             && spec

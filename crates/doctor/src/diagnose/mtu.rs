@@ -34,7 +34,7 @@ pub fn diagnose(mtu: u16, seen: &[(Ipv4Addr, Seen)]) -> Check {
     });
     let heard: Vec<Ipv4Addr> = seen
         .iter()
-        .filter(|(_, seen)| *seen != Seen::Mute)
+        .filter(|(_, seen)| *seen == Seen::Whole)
         .map(|(address, _)| *address)
         .collect();
     let detail = format!("{mtu} bytes pass to {}", super::list(&heard));
