@@ -115,7 +115,7 @@ mod tests {
             ["InvalidBackend", "TargetServiceMissing", "EndpointsReady"]
         );
         let lacks = state(&lacking, Vec::new(), &[]).message.unwrap();
-        assert!(lacks.contains("backend kube-apiserver: "), "{lacks}");
+        assert!(lacks.contains("backend api: "), "{lacks}");
         let state = state(&served, vec!["192.0.2.4".into()], &[]);
         assert!(!state.accepted && state.message.unwrap().contains("spec.backends[1].hostname"));
         assert_eq!(state.counts["endpoints"], 1);
