@@ -90,11 +90,11 @@ pub struct Allocation {
 /// Decides for all namespaces at once.
 ///
 /// `draw(n)` gives a number below `n`, for the policy Random: chance stays outside. Apart from that the
-/// same question has the same answer, in whatever order the claims come. `invalid` are EgressIPAMs that exist and
-/// cannot be read.
+/// same question has the same answer, in whatever order the claims come. `frozen` are EgressIPAMs that exist and
+/// are not carried out.
 pub fn allocate(
     layouts: &[Layout],
-    invalid: &BTreeSet<String>,
+    frozen: &BTreeSet<String>,
     claims: &[Claim],
     used: &Used,
     draw: &mut dyn FnMut(u64) -> u64,
@@ -108,7 +108,7 @@ pub fn allocate(
         .map(|claim| {
             let reading = match layout(claim) {
                 Some(layout) => Reading::of(claim, layout, used),
-                None if invalid.contains(&claim.ipam) => Err(Problem::InvalidIpam(claim.ipam.clone())),
+                None if frozen.contains(&claim.ipam) => Err(Problem::FrozenIpam(claim.ipam.clone())),
                 None => Err(Problem::UnknownIpam(claim.ipam.clone())),
             };
             (claim, reading)

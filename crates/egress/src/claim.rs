@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ObjectMeta;
 
 /// The annotation that names the EgressIPAM that a namespace wants addresses of.
 pub const ASKS: &str = "egressip-ipam-operator.redhat-cop.io/egressipam";
@@ -31,9 +31,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claim of a namespace; none if it asks for nothing.
-    pub fn of(namespace: &Namespace) -> Option<Self> {
-        let metadata = &namespace.metadata;
+    /// The claim of a namespace by its metadata; none if it asks for nothing.
+    pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         let annotation = |key| {
             let value = metadata.annotations.as_ref()?.get(key)?;
             (!value.is_empty()).then(|| value.clone())
@@ -111,6 +110,6 @@ mod tests {
 
     #[test]
     fn a_namespace_without_the_annotation_asks_for_nothing() {
-        assert_eq!(Claim::of(&Namespace::default()), None);
+        assert_eq!(Claim::of(&ObjectMeta::default()), None);
     }
 }

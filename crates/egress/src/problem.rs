@@ -12,9 +12,9 @@ pub enum Problem {
     /// It asks an EgressIPAM that is not there.
     #[error("there is no EgressIPAM {0}: create it, or correct the annotation {asks}", asks = claim::ASKS)]
     UnknownIpam(String),
-    /// It asks an EgressIPAM that cannot be carried out.
-    #[error("EgressIPAM {0} has mistakes: its own status tells them")]
-    InvalidIpam(String),
+    /// It asks an EgressIPAM that is not carried out.
+    #[error("EgressIPAM {0} is paused or has mistakes: its own status tells which")]
+    FrozenIpam(String),
     /// Its list cannot be read.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -87,7 +87,7 @@ impl Problem {
     pub fn reason(&self) -> &'static str {
         match self {
             Problem::UnknownIpam(_) => "UnknownEgressIPAM",
-            Problem::InvalidIpam(_) => "InvalidEgressIPAM",
+            Problem::FrozenIpam(_) => "EgressIPAMNotCarriedOut",
             Problem::Malformed(Malformed::Spaces(_)) => "SpacesInList",
             Problem::Malformed(Malformed::Address(_)) => "MalformedAddress",
             Problem::TooMany { .. } => "TooManyAddresses",

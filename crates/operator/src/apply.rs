@@ -1,4 +1,4 @@
-//! The only module that writes to the cluster.
+//! The only module that writes to the cluster; [`global`] is its part for objects in no namespace.
 //!
 //! ```text
 //! wanted object ─► is there one? ─┬─ not ours ──► refused, named
@@ -11,6 +11,7 @@
 
 mod elsewhere;
 mod foreign;
+mod global;
 
 use std::fmt::Debug;
 
@@ -27,6 +28,8 @@ use tokio::sync::watch;
 use crate::condition::Finding;
 use crate::identity::{self, OURS};
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
+
+pub use global::Global;
 
 /// The longest note that the API server takes for an event.
 const LONGEST_NOTE: usize = 1000;

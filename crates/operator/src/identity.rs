@@ -82,6 +82,17 @@ pub fn labels(instance: &str, role: Option<Role>) -> BTreeMap<String, String> {
     labels
 }
 
+/// A name as the value of a label, which has at most 63 characters. What is too long is cut, and keeps its digest.
+pub fn label_value(name: &str) -> String {
+    const LONGEST: usize = 63;
+    if name.len() <= LONGEST {
+        return name.to_owned();
+    }
+    let digest = crate::unchanged::digest(&serde_json::Value::from(name));
+    let kept: String = name.chars().take(LONGEST - 1 - digest.len()).collect();
+    format!("{}-{digest}", kept.trim_end_matches(['-', '.']))
+}
+
 /// What an object belongs to, by its labels.
 pub fn instance(metadata: &ObjectMeta) -> Option<&str> {
     metadata.labels.as_ref()?.get(INSTANCE).map(String::as_str)

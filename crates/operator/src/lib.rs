@@ -3,6 +3,7 @@
 //! ```text
 //! HostedCluster ──hosted_cluster──► Infra
 //! Infra ──infra──► DHCPServer, DNSServer, ProxyServer, the pods' network ──server──► Deployments, Services, …
+//! EgressIPAM, namespaces, nodes ──egress_ipam──► EgressIPs, or NetNamespaces and HostSubnets
 //! ```
 //! Each controller is a folder or a file whose `reconcile` reads as its pipeline. Deciding is pure; [`apply`] is the
 //! only file that writes to the cluster.
@@ -14,6 +15,7 @@ pub mod control_planes;
 pub mod controllers;
 mod dhcp_server;
 mod dns_server;
+pub mod egress_ipam;
 pub mod hosted_cluster;
 pub mod identity;
 pub mod infra;

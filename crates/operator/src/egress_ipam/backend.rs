@@ -1,0 +1,72 @@
+//! What every network does for egress addresses.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1 as core;
+use kube::Client;
+use oooi_api::EgressIpam;
+use oooi_egress::{Node, Used};
+use tokio::sync::Notify;
+
+use super::decide::Decision;
+use super::faults::Faults;
+use crate::apply::Writer;
+use crate::condition::Finding;
+
+/// The condition that every network of an EgressIPAM has nodes.
+pub(super) const NODES: &str = "NodesEligible";
+
+/// The condition that the cloud has what it should.
+pub(super) const CLOUD: &str = "CloudInSync";
+
+/// A node, as it is and as it matters.
+pub(super) struct SeenNode {
+    pub(super) object: Arc<core::Node>,
+    pub(super) facts: Node,
+}
+
+/// What a pass looks at.
+pub(super) struct Scene<'a> {
+    pub(super) ipams: &'a [Arc<EgressIpam>],
+    pub(super) nodes: &'a [SeenNode],
+    pub(super) decision: &'a Decision,
+}
+
+/// What the network says.
+#[derive(Default)]
+pub(super) struct Carried {
+    /// By EgressIPAM: whether its networks have nodes.
+    pub(super) nodes: BTreeMap<String, Finding>,
+    /// By EgressIPAM: whether the cloud has what it should.
+    pub(super) cloud: BTreeMap<String, Finding>,
+    /// By namespace: what is still waited for, as a reason and a sentence.
+    pub(super) waiting: BTreeMap<String, (&'static str, String)>,
+    /// By EgressIPAM: what is odd.
+    pub(super) warnings: BTreeMap<String, Vec<String>>,
+}
+
+/// A network that carries egress addresses.
+pub(super) trait Backend: Sized + Send + Sync {
+    /// Follows the network's own objects for as long as the future runs.
+    fn follow(
+        client: &Client,
+        wake: &Arc<Notify>,
+    ) -> impl Future<Output = (Self, BoxFuture<'static, ()>)> + Send;
+
+    /// Waits until they were listed once.
+    fn ready(&self) -> impl Future<Output = ()> + Send;
+
+    /// Adds what is in force, and what others use.
+    fn used(&self, used: &mut Used);
+
+    /// Makes the network carry what was decided, and undoes what nobody wants any more.
+    fn carry_out(
+        &self,
+        writer: &Writer,
+        scene: &Scene<'_>,
+        faults: &mut Faults,
+    ) -> impl Future<Output = Carried> + Send;
+}

@@ -1,0 +1,117 @@
+//! What is decided before anything is written. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use oooi_api::EgressIpam;
+use oooi_egress::{Allocation, Claim, Layout, Mistake, Outcome, Used, allocate, read};
+
+use crate::identity;
+
+/// What is decided.
+#[derive(Default)]
+pub(super) struct Decision {
+    /// EgressIPAMs that are carried out.
+    pub(super) layouts: Vec<Layout>,
+    /// EgressIPAMs with mistakes.
+    pub(super) invalid: BTreeMap<String, Vec<Mistake>>,
+    /// EgressIPAMs for which nothing may be written.
+    pub(super) paused: BTreeSet<String>,
+    /// EgressIPAMs that are being deleted.
+    pub(super) leaving: BTreeSet<String>,
+    /// What namespaces ask for.
+    pub(super) claims: BTreeMap<String, Claim>,
+    /// What they get.
+    pub(super) allocation: Allocation,
+    /// Namespaces whose new addresses could not be written down: they are not in force.
+    pub(super) unwritten: BTreeSet<String>,
+}
+
+/// What the network should do for a namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Carry<'a> {
+    /// These addresses, of this EgressIPAM.
+    Want(&'a str, &'a [Ipv4Addr]),
+    /// Whatever it does now.
+    Keep,
+    /// Nothing.
+    Drop,
+}
+
+impl Decision {
+    /// Decides for all EgressIPAMs and namespaces.
+    pub(super) fn of<'a>(
+        ipams: &[Arc<EgressIpam>],
+        namespaces: impl Iterator<Item = &'a ObjectMeta>,
+        used: &Used,
+        draw: &mut dyn FnMut(u64) -> u64,
+    ) -> Self {
+        let mut decision = Decision::default();
+        for ipam in ipams {
+            let name = ipam.name_any();
+            if ipam.metadata.deletion_timestamp.is_some() {
+                decision.leaving.insert(name);
+            } else if identity::is_paused(ipam.meta()) {
+                decision.paused.insert(name);
+            } else {
+                match read(ipam) {
+                    Ok(layout) => decision.layouts.push(layout),
+                    Err(mistakes) => {
+                        decision.invalid.insert(name, mistakes);
+                    }
+                }
+            }
+        }
+        let claims: Vec<Claim> = namespaces.filter_map(Claim::of).collect();
+        let frozen = decision.invalid.keys().chain(&decision.paused).cloned().collect();
+        decision.allocation = allocate(&decision.layouts, &frozen, &claims, used, draw);
+        decision.claims = claims
+            .into_iter()
+            .map(|claim| (claim.namespace.clone(), claim))
+            .collect();
+        decision
+    }
+
+    /// Whether somebody gets an address that is not written down yet.
+    pub(super) fn has_fresh(&self) -> bool {
+        let mut outcomes = self.allocation.outcomes.values();
+        outcomes.any(|outcome| matches!(outcome, Outcome::Complete { fresh: true, .. }))
+    }
+
+    /// Whether an EgressIPAM exists and nothing is done for it.
+    pub(super) fn is_frozen(&self, ipam: &str) -> bool {
+        self.paused.contains(ipam) || self.invalid.contains_key(ipam)
+    }
+
+    /// An EgressIPAM that is carried out.
+    pub(super) fn layout(&self, ipam: &str) -> Option<&Layout> {
+        self.layouts.iter().find(|layout| layout.name == ipam)
+    }
+
+    /// What the network should do for a namespace.
+    pub(super) fn carry(&self, namespace: &str) -> Carry<'_> {
+        let (Some(claim), Some(outcome)) = (
+            self.claims.get(namespace),
+            self.allocation.outcomes.get(namespace),
+        ) else {
+            return Carry::Drop;
+        };
+        if self.is_frozen(&claim.ipam) {
+            return Carry::Keep;
+        }
+        if self.layout(&claim.ipam).is_none() {
+            return Carry::Drop;
+        }
+        if self.unwritten.contains(namespace) {
+            return Carry::Keep;
+        }
+        match outcome.addresses() {
+            None => Carry::Keep,
+            Some([]) => Carry::Drop,
+            Some(addresses) => Carry::Want(&claim.ipam, addresses),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Which network the cluster has.
+
+use std::fmt;
+
+use kube::api::ListParams;
+use kube::{Api, Client};
+use oooi_api::foreign::{self, EgressIP, NetworkType};
+
+/// A network that can carry egress addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// OVN-Kubernetes: it places the addresses of `EgressIP` objects itself.
+    OvnKubernetes,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Network::OvnKubernetes => "OVN-Kubernetes",
+        })
+    }
+}
+
+/// Asks OpenShift's configuration, else looks whose definitions are there.
+pub(super) async fn network(client: &Client) -> Result<Option<Network>, kube::Error> {
+    let configuration = Api::<foreign::Network>::all(client.clone());
+    let configured = match configuration.get_opt("cluster").await? {
+        Some(network) => network.status.and_then(|status| status.network_type),
+        None => None,
+    };
+    if let Some(NetworkType::OVNKubernetes) = configured {
+        return Ok(Some(Network::OvnKubernetes));
+    }
+    if is_served(Api::<EgressIP>::all(client.clone())).await? {
+        return Ok(Some(Network::OvnKubernetes));
+    }
+    Ok(None)
+}
+
+/// Whether the API server knows a kind.
+pub(super) async fn is_served<K>(api: Api<K>) -> Result<bool, kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,106 @@
+//! EgressIPAM: namespaces that ask for it leave the cluster with addresses of their own.
+//!
+//! ```text
+//! EgressIPAMs, namespaces, nodes ─┐                         ┌─► annotations of namespaces
+//! addresses in use ───────────────┴─► decide (oooi-egress) ─┼─► the network: OVN-Kubernetes or OpenShift SDN
+//!                                                           └─► status, events
+//! ```
+//! All EgressIPAMs are looked after in one pass, since they share one address space and the same nodes. A pass starts
+//! from what is there, never from what happened: whatever was missed while nobody ran, the next pass mends. What
+//! fails for one namespace, node or EgressIPAM is told there, and the rest of the pass goes on.
+
+mod backend;
+mod decide;
+mod detect;
+mod edits;
+mod faults;
+mod follow;
+mod nowhere;
+mod ovn;
+mod pass;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::{Notify, watch};
+
+use crate::apply::Writer;
+use crate::context::Pauses;
+use backend::Backend;
+pub use detect::Network;
+use follow::Stores;
+use nowhere::Nowhere;
+use ovn::Ovn;
+use pass::Controller;
+
+/// The name under which this controller writes.
+pub const MANAGER: &str = "oooi-egress";
+
+/// Changes come in swarms: so long after the first one a pass begins.
+const SWARM: Duration = Duration::from_millis(100);
+
+/// How often a cluster without a known network is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// What the controller is run with.
+#[derive(Clone)]
+pub struct Options {
+    /// The cluster.
+    pub client: Client,
+    /// Whether this process leads. Once it does not, nothing is written any more.
+    pub leading: watch::Receiver<bool>,
+    /// Which network the cluster has; found out if there is none.
+    pub network: Option<Network>,
+}
+
+/// Runs the controller. It ends only by being dropped.
+pub async fn run(options: &Options) {
+    let pauses = Pauses::default();
+    let network = loop {
+        match options.network {
+            Some(network) => break network,
+            None => match detect::network(&options.client).await {
+                Ok(Some(network)) => break network,
+                Ok(None) => {
+                    let _ = tokio::time::timeout(LOOK_AGAIN, serve::<Nowhere>(options)).await;
+                }
+                Err(error) => {
+                    let pause = pauses.failed("network");
+                    tracing::warn!(%error, ?pause, "cannot tell which network the cluster has, will look again");
+                    tokio::time::sleep(pause).await;
+                }
+            },
+        }
+    };
+    tracing::info!(%network, "egress addresses are carried by this network");
+    match network {
+        Network::OvnKubernetes => serve::<Ovn>(options).await,
+    }
+}
+
+/// Passes over everything whenever something changed.
+async fn serve<B: Backend>(options: &Options) {
+    let wake = Arc::new(Notify::new());
+    let (stores, following) = Stores::follow(&options.client, &wake);
+    let (backend, following_network) = B::follow(&options.client, &wake).await;
+    let writer = Writer::new(options.client.clone(), MANAGER, options.leading.clone());
+    let work = async {
+        stores.ready().await;
+        backend.ready().await;
+        let mut controller = Controller::new(options.client.clone(), writer, stores, backend);
+        let pauses = Pauses::default();
+        loop {
+            if controller.pass().await {
+                pauses.succeeded("pass");
+                wake.notified().await;
+            } else {
+                // Something failed: it is tried again by itself, and at once if something changes.
+                let _ = tokio::time::timeout(pauses.failed("pass"), wake.notified()).await;
+            }
+            tokio::time::sleep(SWARM).await;
+        }
+    };
+    tokio::join!(following, following_network, work);
+}
