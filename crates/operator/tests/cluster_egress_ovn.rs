@@ -80,12 +80,15 @@ async fn what_is_wrong_with_one_namespace_is_told_there_and_stops_nobody() {
     scene.wait_event("spaces", "SpacesInList", "no spaces").await;
     scene.wait_event("lost", "UnknownEgressIPAM", "nobody").await;
     scene.wait_event("taken", "AddressOfNode", "n1").await;
-    let ipam = scene
+    scene
         .wait_says("x", "NamespacesAssigned", "False", "SpacesInList")
         .await;
-    let failing = ipam.status.unwrap().failing_namespaces;
-    let names: Vec<&str> = failing.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["spaces", "taken"], "{failing:?}");
+    let names = |one: &EgressIpam| -> Vec<String> {
+        let failing = one.status.iter().flat_map(|status| &status.failing_namespaces);
+        failing.map(|failing| failing.name.clone()).collect()
+    };
+    let told = |one: &EgressIpam| names(one) == ["spaces", "taken"];
+    scene.wait("x", "the two that fail to be listed", told).await;
 
     scene.annotate("spaces", GIVEN, Some("10.0.0.5,10.1.0.5")).await;
     scene.annotate("taken", GIVEN, None).await;

@@ -1,6 +1,6 @@
 //! What every network does for egress addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ pub(super) trait Backend: Sized + Send + Sync {
     /// Waits until they were listed once.
     fn ready(&self) -> impl Future<Output = ()> + Send;
 
-    /// Adds what is in force, and what others use.
-    fn used(&self, used: &mut Used);
+    /// Adds what is in force, and what others use. `asking` are the namespaces that ask for addresses.
+    fn used(&self, asking: &BTreeSet<String>, nodes: &[SeenNode], used: &mut Used);
 
     /// Makes the network carry what was decided, and undoes what nobody wants any more.
     fn carry_out(

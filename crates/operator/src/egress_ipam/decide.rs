@@ -11,6 +11,14 @@ use oooi_egress::{Allocation, Claim, Layout, Mistake, Outcome, Used, allocate, r
 
 use crate::identity;
 
+/// Keeps an EgressIPAM until all that it did is undone.
+pub(super) const FINALIZER: &str = "egressip-ipam-operator.redhat-cop.io/oooi";
+
+/// Whether an EgressIPAM has our finalizer.
+pub(super) fn is_guarded(ipam: &EgressIpam) -> bool {
+    ipam.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
 /// What is decided.
 #[derive(Default)]
 pub(super) struct Decision {
@@ -18,8 +26,10 @@ pub(super) struct Decision {
     pub(super) layouts: Vec<Layout>,
     /// EgressIPAMs with mistakes.
     pub(super) invalid: BTreeMap<String, Vec<Mistake>>,
-    /// EgressIPAMs for which nothing may be written.
+    /// EgressIPAMs that a person paused.
     pub(super) paused: BTreeSet<String>,
+    /// EgressIPAMs that have no finalizer of ours yet: a deletion would leave things behind that nobody knows of.
+    pub(super) unguarded: BTreeSet<String>,
     /// EgressIPAMs that are being deleted.
     pub(super) leaving: BTreeSet<String>,
     /// What namespaces ask for.
@@ -56,6 +66,8 @@ impl Decision {
                 decision.leaving.insert(name);
             } else if identity::is_paused(ipam.meta()) {
                 decision.paused.insert(name);
+            } else if !is_guarded(ipam) {
+                decision.unguarded.insert(name);
             } else {
                 match read(ipam) {
                     Ok(layout) => decision.layouts.push(layout),
@@ -66,7 +78,8 @@ impl Decision {
             }
         }
         let claims: Vec<Claim> = namespaces.filter_map(Claim::of).collect();
-        let frozen = decision.invalid.keys().chain(&decision.paused).cloned().collect();
+        let hands_off = decision.paused.union(&decision.unguarded);
+        let frozen = decision.invalid.keys().chain(hands_off).cloned().collect();
         decision.allocation = allocate(&decision.layouts, &frozen, &claims, used, draw);
         decision.claims = claims
             .into_iter()
@@ -83,7 +96,12 @@ impl Decision {
 
     /// Whether an EgressIPAM exists and nothing is done for it.
     pub(super) fn is_frozen(&self, ipam: &str) -> bool {
-        self.paused.contains(ipam) || self.invalid.contains_key(ipam)
+        self.is_hands_off(ipam) || self.invalid.contains_key(ipam)
+    }
+
+    /// Whether nothing at all may be written for an EgressIPAM.
+    pub(super) fn is_hands_off(&self, ipam: &str) -> bool {
+        self.paused.contains(ipam) || self.unguarded.contains(ipam)
     }
 
     /// An EgressIPAM that is carried out.

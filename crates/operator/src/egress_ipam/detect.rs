@@ -4,19 +4,22 @@ use std::fmt;
 
 use kube::api::ListParams;
 use kube::{Api, Client};
-use oooi_api::foreign::{self, EgressIP, NetworkType};
+use oooi_api::foreign::{self, EgressIP, HostSubnet, NetworkType};
 
 /// A network that can carry egress addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// OVN-Kubernetes: it places the addresses of `EgressIP` objects itself.
     OvnKubernetes,
+    /// OpenShift SDN: `NetNamespace` and `HostSubnet` objects.
+    OpenShiftSdn,
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Network::OvnKubernetes => "OVN-Kubernetes",
+            Network::OpenShiftSdn => "OpenShift SDN",
         })
     }
 }
@@ -28,11 +31,16 @@ pub(super) async fn network(client: &Client) -> Result<Option<Network>, kube::Er
         Some(network) => network.status.and_then(|status| status.network_type),
         None => None,
     };
-    if let Some(NetworkType::OVNKubernetes) = configured {
-        return Ok(Some(Network::OvnKubernetes));
+    match configured {
+        Some(NetworkType::OVNKubernetes) => return Ok(Some(Network::OvnKubernetes)),
+        Some(NetworkType::OpenShiftSDN) => return Ok(Some(Network::OpenShiftSdn)),
+        Some(NetworkType::Other(_)) | None => {}
     }
     if is_served(Api::<EgressIP>::all(client.clone())).await? {
         return Ok(Some(Network::OvnKubernetes));
+    }
+    if is_served(Api::<HostSubnet>::all(client.clone())).await? {
+        return Ok(Some(Network::OpenShiftSdn));
     }
     Ok(None)
 }

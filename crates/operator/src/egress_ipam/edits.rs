@@ -38,7 +38,7 @@ pub(super) fn edit(decision: &Decision, metadata: &ObjectMeta) -> Option<Edit> {
     let Some(Claim { ipam, .. }) = decision.claims.get(name) else {
         // It asks for nothing any more.
         return chosen_by
-            .filter(|by| !decision.paused.contains(*by))
+            .filter(|by| !decision.is_hands_off(by))
             .and_then(|by| clear(by));
     };
     if decision.leaving.contains(ipam) {

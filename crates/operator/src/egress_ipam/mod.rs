@@ -18,6 +18,7 @@ mod follow;
 mod nowhere;
 mod ovn;
 mod pass;
+mod sdn;
 mod status;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use follow::Stores;
 use nowhere::Nowhere;
 use ovn::Ovn;
 use pass::Controller;
+use sdn::Sdn;
 
 /// The name under which this controller writes.
 pub const MANAGER: &str = "oooi-egress";
@@ -77,6 +79,7 @@ pub async fn run(options: &Options) {
     tracing::info!(%network, "egress addresses are carried by this network");
     match network {
         Network::OvnKubernetes => serve::<Ovn>(options).await,
+        Network::OpenShiftSdn => serve::<Sdn>(options).await,
     }
 }
 

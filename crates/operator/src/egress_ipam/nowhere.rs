@@ -1,5 +1,6 @@
 //! A cluster whose network carries no egress addresses, as far as anybody can tell: it is said, and nothing is done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -8,7 +9,7 @@ use kube::Client;
 use oooi_egress::Used;
 use tokio::sync::Notify;
 
-use super::backend::{Backend, Carried, NODES, Scene};
+use super::backend::{Backend, Carried, NODES, Scene, SeenNode};
 use super::faults::Faults;
 use crate::apply::Writer;
 use crate::condition::Finding;
@@ -23,7 +24,7 @@ impl Backend for Nowhere {
 
     async fn ready(&self) {}
 
-    fn used(&self, _: &mut Used) {}
+    fn used(&self, _: &BTreeSet<String>, _: &[SeenNode], _: &mut Used) {}
 
     async fn carry_out(&self, _: &Writer, scene: &Scene<'_>, _: &mut Faults) -> Carried {
         let message = "neither OVN-Kubernetes nor OpenShift SDN is found in this cluster: addresses are written to \

@@ -11,20 +11,17 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use oooi_api::EgressIpam;
 use oooi_api::egress_ipam::FailingNamespace;
-use oooi_egress::{Node, Used, overlaps};
+use oooi_egress::{Claim, Node, Used, overlaps};
 use serde_json::json;
 
 use super::backend::{Backend, Carried, Scene, SeenNode};
-use super::decide::Decision;
+use super::decide::{Decision, FINALIZER, is_guarded};
 use super::edits::edit;
 use super::faults::Faults;
 use super::follow::{NamespaceMeta, Stores};
 use super::status::{self, Told};
 use crate::apply::{Error, Writer};
 use crate::condition::{self, Finding};
-
-/// Keeps an EgressIPAM until all that it did is undone.
-const FINALIZER: &str = "egressip-ipam-operator.redhat-cop.io/oooi";
 
 /// What an earlier operator kept it by. It is not there any more to take them away.
 const OLD_FINALIZERS: [&str; 2] = ["egressipam-controller", "EgressIPAM_controller"];
@@ -126,20 +123,19 @@ impl<B: Backend> Controller<B> {
             used.hosts
                 .extend(addresses.map(|address| (*address, node.facts.name.clone())));
         }
-        self.backend.used(&mut used);
-        // The finalizer comes first: without it a deletion would leave things behind that nobody knows of.
-        let guarded: Vec<Arc<EgressIpam>> = ipams
-            .iter()
-            .filter(|ipam| is_guarded(ipam) || ipam.metadata.deletion_timestamp.is_some())
-            .cloned()
+        let asking = namespaces
+            .values()
+            .filter_map(|one| Claim::of(&one.metadata))
+            .map(|claim| claim.namespace)
             .collect();
+        self.backend.used(&asking, nodes, &mut used);
         let (chance, drawn) = (&self.chance, &mut self.drawn);
         let mut draw = |count: u64| {
             *drawn += 1;
             chance.hash_one(*drawn) % count.max(1)
         };
         Decision::of(
-            &guarded,
+            ipams,
             namespaces.values().map(|one| &one.metadata),
             &used,
             &mut draw,
@@ -327,8 +323,4 @@ impl<B: Backend> Controller<B> {
                 None => ipams.iter().any(|ipam| ipam == object),
             });
     }
-}
-
-fn is_guarded(ipam: &EgressIpam) -> bool {
-    ipam.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }

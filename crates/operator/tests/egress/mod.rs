@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell, watch};
 use tokio::task::JoinHandle;
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const ASKS: &str = "egressip-ipam-operator.redhat-cop.io/egressipam";
 pub(crate) const GIVEN: &str = "egressip-ipam-operator.redhat-cop.io/egressips";
 

@@ -20,7 +20,7 @@ use oooi_egress::{Layout, Node, Used, preflight, shared_subnets};
 use oooi_plan::object_name::object_name;
 use tokio::sync::Notify;
 
-use super::backend::{Backend, CLOUD, Carried, NODES, Scene};
+use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode};
 use super::decide::{Carry, Decision};
 use super::detect::is_served;
 use super::faults::Faults;
@@ -71,7 +71,7 @@ impl Backend for Ovn {
         }
     }
 
-    fn used(&self, used: &mut Used) {
+    fn used(&self, _: &BTreeSet<String>, _: &[SeenNode], used: &mut Used) {
         for egress_ip in self.egress_ips.state() {
             let addresses = egress_ip
                 .spec
@@ -214,7 +214,7 @@ fn is_stale(egress_ip: &EgressIP, wanted: &Wanted<'_>, decision: &Decision) -> b
         return false;
     };
     let name = egress_ip.name_any();
-    let paused = owner(egress_ip).is_some_and(|ipam| decision.paused.contains(ipam));
+    let paused = owner(egress_ip).is_some_and(|ipam| decision.is_hands_off(ipam));
     if paused || wanted.contains_key(&name) {
         return false;
     }

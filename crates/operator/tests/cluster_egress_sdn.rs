@@ -1,0 +1,314 @@
+//! EgressIPAMs on OpenShift SDN, on a real API server with the vendor's definitions. Needs the testbed.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod egress;
+
+use std::collections::BTreeMap;
+
+use egress::{ASKS, GIVEN, Scene};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use oooi_api::EgressIpam;
+use oooi_api::foreign::{HostSubnet, Infrastructure, NetNamespace};
+use oooi_operator::egress_ipam::Network;
+use serde_json::json;
+
+const PLACED: &str = "egressip-ipam-operator.redhat-cop.io/placed";
+
+/// A node with the object that the SDN makes for it.
+async fn host(scene: &Scene, name: &str, zone: &str, address: &str) {
+    scene.node(name, zone, &format!("{address}/24")).await;
+    let number = name.trim_start_matches(char::is_alphabetic);
+    scene
+        .apply(json!({
+            "apiVersion": "network.openshift.io/v1", "kind": "HostSubnet", "metadata": {"name": name},
+            "host": name, "hostIP": address, "subnet": format!("10.128.{number}.0/24"),
+        }))
+        .await;
+}
+
+/// A namespace with the object that the SDN makes for it.
+async fn namespace(scene: &Scene, name: &str, id: u32, ipam: &str, given: &str) {
+    scene.namespace(name, ipam, given).await;
+    net_namespace(scene, name, id).await;
+}
+
+async fn net_namespace(scene: &Scene, name: &str, id: u32) {
+    scene
+        .apply(json!({
+            "apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "metadata": {"name": name},
+            "netname": name, "netid": id,
+        }))
+        .await;
+}
+
+async fn two_zones() -> Scene {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    host(&scene, "n1", "a", "10.0.0.250").await;
+    host(&scene, "n2", "a", "10.0.0.251").await;
+    host(&scene, "n3", "b", "10.1.0.250").await;
+    scene.ipam("x", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
+    scene.start().await;
+    scene
+}
+
+/// Where every address is, each on one node and no more.
+async fn places(scene: &Scene) -> BTreeMap<String, String> {
+    let mut places = BTreeMap::new();
+    for host in scene
+        .api::<HostSubnet>()
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+    {
+        for address in &host.spec.egress_ips {
+            let before = places.insert(address.clone(), host.name_any());
+            assert_eq!(before, None, "{address} is on two nodes");
+        }
+    }
+    places
+}
+
+async fn wait_places(scene: &Scene, what: &str, holds: impl Fn(&BTreeMap<String, String>) -> bool) {
+    oooi_testkit::until(what, egress::LIMIT, async || {
+        let places = places(scene).await;
+        if holds(&places) {
+            Ok(())
+        } else {
+            Err(format!("{places:?}"))
+        }
+    })
+    .await
+    .unwrap();
+}
+
+fn has(one: &NetNamespace, addresses: &[&str]) -> bool {
+    one.spec.egress_ips == addresses
+}
+
+#[tokio::test]
+async fn addresses_of_several_networks_are_put_on_nodes_evenly_and_recorded_there() {
+    let scene = two_zones().await;
+    namespace(&scene, "sa", 1, "x", "").await;
+    namespace(&scene, "sb", 2, "x", "").await;
+    scene
+        .wait("sa", "its addresses", |one: &NetNamespace| {
+            has(one, &["10.0.0.1", "10.1.0.1"])
+        })
+        .await;
+    scene
+        .wait("sb", "its addresses", |one: &NetNamespace| {
+            has(one, &["10.0.0.2", "10.1.0.2"])
+        })
+        .await;
+    wait_places(&scene, "one on each node of zone a", |on| {
+        on.len() == 4 && on["10.0.0.1"] != on["10.0.0.2"] && on["10.1.0.1"] == "n3" && on["10.1.0.2"] == "n3"
+    })
+    .await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    let node = scene.api::<Node>().get("n3").await.unwrap();
+    assert_eq!(node.annotations()[PLACED], "10.1.0.1,10.1.0.2");
+}
+
+#[tokio::test]
+async fn a_node_that_fails_loses_its_addresses_and_nobody_else_moves() {
+    let scene = two_zones().await;
+    for (id, name) in ["sa", "sb", "sc", "sd"].into_iter().enumerate() {
+        namespace(&scene, name, id as u32 + 1, "x", "").await;
+    }
+    wait_places(&scene, "all placed", |on| on.len() == 8).await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    let before = places(&scene).await;
+    scene.ready("n1", false).await;
+    wait_places(&scene, "n1 emptied", |on| {
+        on.len() == 8 && on.values().all(|node| node != "n1")
+    })
+    .await;
+    for (address, node) in places(&scene).await {
+        assert!(
+            node == before[&address] || before[&address] == "n1",
+            "{address} moved for nothing"
+        );
+    }
+    scene.delete::<Node>("n3").await;
+    scene
+        .wait_says("x", "NodesEligible", "False", "NoEligibleNode")
+        .await;
+}
+
+#[tokio::test]
+async fn one_network_is_handed_to_the_sdn_as_a_whole() {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    host(&scene, "n1", "a", "10.0.0.250").await;
+    scene.ipam("x", &["10.0.0.0/24=a"]).await;
+    scene.start().await;
+    namespace(&scene, "sa", 1, "x", "").await;
+    scene
+        .wait("n1", "the network", |one: &HostSubnet| {
+            one.spec.egress_cidrs == ["10.0.0.0/24"]
+        })
+        .await;
+    scene
+        .wait("sa", "its address", |one: &NetNamespace| has(one, &["10.0.0.1"]))
+        .await;
+    // The SDN puts the address there; a second network takes that over.
+    scene
+        .change::<HostSubnet>("n1", json!({"egressIPs": ["10.0.0.1"]}))
+        .await;
+    host(&scene, "n2", "b", "10.1.0.250").await;
+    scene.ipam("x", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
+    scene
+        .wait("n1", "no network any more", |one: &HostSubnet| {
+            one.spec.egress_cidrs.is_empty() && one.spec.egress_ips == ["10.0.0.1"]
+        })
+        .await;
+    scene
+        .wait("n2", "the second address", |one: &HostSubnet| {
+            one.spec.egress_ips == ["10.1.0.1"]
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_others_put_on_nodes_and_namespaces_stays_and_is_not_given_again() {
+    let scene = two_zones().await;
+    scene
+        .change::<HostSubnet>("n3", json!({"egressIPs": ["10.1.0.1"]}))
+        .await;
+    net_namespace(&scene, "theirs", 9).await;
+    scene
+        .change::<NetNamespace>("theirs", json!({"egressIPs": ["10.0.0.1"]}))
+        .await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    namespace(&scene, "sa", 1, "x", "").await;
+    scene.wait_given("sa", "10.0.0.2,10.1.0.2").await;
+    scene
+        .wait("n3", "both", |one: &HostSubnet| {
+            one.spec.egress_ips == ["10.1.0.1", "10.1.0.2"]
+        })
+        .await;
+    scene.delete::<EgressIpam>("x").await;
+    scene.wait_gone::<EgressIpam>("x").await;
+    let host = scene.api::<HostSubnet>().get("n3").await.unwrap();
+    assert_eq!(host.spec.egress_ips, ["10.1.0.1"], "only ours is gone");
+    let theirs = scene.api::<NetNamespace>().get("theirs").await.unwrap();
+    assert!(has(&theirs, &["10.0.0.1"]));
+    assert!(has(&scene.api::<NetNamespace>().get("sa").await.unwrap(), &[]));
+    assert!(
+        !scene
+            .api::<Node>()
+            .get("n3")
+            .await
+            .unwrap()
+            .annotations()
+            .contains_key(PLACED)
+    );
+}
+
+#[tokio::test]
+async fn addresses_that_an_earlier_operator_placed_are_adopted_where_they_are() {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    host(&scene, "n1", "a", "10.0.0.250").await;
+    host(&scene, "n2", "a", "10.0.0.251").await;
+    host(&scene, "n3", "b", "10.1.0.250").await;
+    scene
+        .change::<HostSubnet>("n2", json!({"egressIPs": ["10.0.0.77"]}))
+        .await;
+    scene
+        .change::<HostSubnet>("n3", json!({"egressIPs": ["10.1.0.78"]}))
+        .await;
+    scene.ipam("x", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
+    namespace(&scene, "old", 1, "x", "10.0.0.77,10.1.0.78").await;
+    scene
+        .change::<NetNamespace>("old", json!({"egressIPs": ["10.0.0.77", "10.1.0.78"]}))
+        .await;
+    scene.start().await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    assert_eq!(places(&scene).await["10.0.0.77"], "n2", "it did not move");
+    scene
+        .wait("n2", "the record", |node: &Node| {
+            node.annotations().get(PLACED).is_some_and(|t| t == "10.0.0.77")
+        })
+        .await;
+    scene.annotate("old", ASKS, None).await;
+    wait_places(&scene, "nothing any more", BTreeMap::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_missing_netnamespace_stops_nobody_and_opting_out_frees_the_address() {
+    let scene = two_zones().await;
+    scene.namespace("without", "x", "").await;
+    namespace(&scene, "sa", 1, "x", "").await;
+    scene
+        .wait::<NetNamespace>("sa", "its addresses", |one| one.spec.egress_ips.len() == 2)
+        .await;
+    scene.wait_event("without", "ApplyFailed", "NetNamespace").await;
+    net_namespace(&scene, "without", 2).await;
+    scene
+        .wait::<NetNamespace>("without", "its addresses", |one| one.spec.egress_ips.len() == 2)
+        .await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    scene.annotate("sa", ASKS, None).await;
+    scene
+        .wait::<NetNamespace>("sa", "no addresses", |one| one.spec.egress_ips.is_empty())
+        .await;
+    wait_places(&scene, "two addresses", |on| on.len() == 2).await;
+    scene
+        .wait::<Namespace>("sa", "no list", |one| !one.annotations().contains_key(GIVEN))
+        .await;
+}
+
+#[tokio::test]
+async fn it_converges_without_doubles_when_it_is_ended_after_any_write() {
+    let mut scene = two_zones().await;
+    for n in 0..8 {
+        namespace(&scene, &format!("crash-{n}"), n + 1, "x", "").await;
+        scene.controller_again().await;
+    }
+    scene.ready("n1", false).await;
+    for _ in 0..5 {
+        tokio::time::sleep(std::time::Duration::from_millis(40)).await;
+        scene.controller_again().await;
+        places(&scene).await; // never on two nodes
+    }
+    wait_places(&scene, "all on the others", |on| {
+        on.len() == 16 && on.values().all(|node| node != "n1")
+    })
+    .await;
+    scene.wait_says("x", "Ready", "True", "AllReady").await;
+    let n1 = scene
+        .wait("n1", "an empty record", |node: &Node| {
+            !node.annotations().contains_key(PLACED)
+        })
+        .await;
+    assert_eq!(n1.name_any(), "n1");
+}
+
+#[tokio::test]
+async fn on_a_cloud_that_nobody_asks_nothing_is_changed_and_that_is_said() {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    let api = scene.api::<Infrastructure>();
+    scene
+        .apply(json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"},
+            "spec": {"platformSpec": {"type": "AWS"}},
+        }))
+        .await;
+    let status = json!({"status": {"platformStatus": {"type": "AWS", "aws": {"region": "eu-north-1"}}}});
+    let patch = kube::api::Patch::Merge(status);
+    api.patch_status("cluster", &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    host(&scene, "n1", "a", "10.0.0.250").await;
+    scene.ipam("x", &["10.0.0.0/24=a"]).await;
+    namespace(&scene, "sa", 1, "x", "").await;
+    scene.start().await;
+    scene
+        .wait_says("x", "CloudInSync", "False", "CloudNotSupported")
+        .await;
+    scene.delete::<Infrastructure>("cluster").await;
+    let host = scene.api::<HostSubnet>().get("n1").await.unwrap();
+    assert!(host.spec.egress_ips.is_empty() && host.spec.egress_cidrs.is_empty());
+}
