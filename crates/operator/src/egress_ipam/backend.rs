@@ -35,6 +35,35 @@ pub(super) struct Scene<'a> {
     pub(super) decision: &'a Decision,
 }
 
+/// What a node carries and can carry, its own address included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    /// How many addresses it has.
+    pub(super) allocated: u32,
+    /// How many it can have; none if nobody says so.
+    pub(super) capacity: Option<u32>,
+}
+
+/// What each node of each EgressIPAM carries. `on` gives the number of egress addresses of a node.
+pub(super) fn loads(scene: &Scene<'_>, on: impl Fn(&str) -> u32) -> BTreeMap<(String, String), Load> {
+    let mut loads = BTreeMap::new();
+    for layout in &scene.decision.layouts {
+        for node in scene
+            .nodes
+            .iter()
+            .map(|node| &node.facts)
+            .filter(|node| node.serves(layout))
+        {
+            let load = Load {
+                allocated: on(&node.name) + 1,
+                capacity: node.capacity.map(|capacity| capacity.saturating_add(1)),
+            };
+            loads.insert((layout.name.clone(), node.name.clone()), load);
+        }
+    }
+    loads
+}
+
 /// What the network says.
 #[derive(Default)]
 pub(super) struct Carried {
@@ -44,6 +73,8 @@ pub(super) struct Carried {
     pub(super) cloud: BTreeMap<String, Finding>,
     /// By namespace: what is still waited for, as a reason and a sentence.
     pub(super) waiting: BTreeMap<String, (&'static str, String)>,
+    /// By EgressIPAM and node: what a node carries and can carry, its own address included.
+    pub(super) loads: BTreeMap<(String, String), Load>,
     /// By EgressIPAM: what is odd.
     pub(super) warnings: BTreeMap<String, Vec<String>>,
 }

@@ -61,3 +61,101 @@ pub(super) fn edit(decision: &Decision, metadata: &ObjectMeta) -> Option<Edit> {
         ipam: ipam.clone(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use oooi_api::EgressIpam;
+    use oooi_egress::{ASKS, Used};
+
+    use super::*;
+
+    fn ipam(name: &str, cidr: &str, more: Value) -> Arc<EgressIpam> {
+        let mut manifest = json!({
+            "apiVersion": "redhatcop.redhat.io/v1alpha1", "kind": "EgressIPAM",
+            "metadata": {"name": name, "finalizers": [super::super::decide::FINALIZER]},
+            "spec": {"topologyLabel": "zone", "cidrAssignments": [{"CIDR": cidr, "labelValue": "a"}]},
+        });
+        for (key, value) in more.as_object().unwrap() {
+            manifest["metadata"][key] = value.clone();
+        }
+        Arc::new(serde_json::from_value(manifest).unwrap())
+    }
+
+    fn edit_of(ipams: &[Arc<EgressIpam>], annotations: &[(&str, &str)]) -> Option<Value> {
+        let metadata = ObjectMeta {
+            name: Some("n".into()),
+            annotations: Some(
+                annotations
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        };
+        let decision = Decision::of(ipams, [&metadata].into_iter(), &Used::default(), &mut |_| 0);
+        edit(&decision, &metadata).map(|edit| edit.fields["metadata"]["annotations"].clone())
+    }
+
+    fn both() -> [Arc<EgressIpam>; 2] {
+        [
+            ipam("x", "10.0.0.0/24", json!({})),
+            ipam("y", "10.1.0.0/24", json!({})),
+        ]
+    }
+
+    #[test]
+    fn new_addresses_are_marked_as_chosen_by_us_and_given_ones_are_not() {
+        let chosen = edit_of(&both(), &[(ASKS, "x")]).unwrap();
+        assert_eq!(chosen, json!({GIVEN: "10.0.0.1", ALLOCATED_BY: "x"}));
+        assert_eq!(edit_of(&both(), &[(ASKS, "x"), (GIVEN, "10.0.0.9")]), None);
+    }
+
+    #[test]
+    fn who_asks_no_more_loses_what_we_chose_and_keeps_what_a_person_wrote() {
+        let cleared = Some(json!({GIVEN: null, ALLOCATED_BY: null}));
+        assert_eq!(
+            edit_of(&both(), &[(GIVEN, "10.0.0.9"), (ALLOCATED_BY, "x")]),
+            cleared
+        );
+        assert_eq!(edit_of(&both(), &[(GIVEN, "10.0.0.9")]), None);
+    }
+
+    #[test]
+    fn who_moves_gets_addresses_of_the_new_egressipam() {
+        let moved = edit_of(&both(), &[(ASKS, "y"), (GIVEN, "10.0.0.9"), (ALLOCATED_BY, "x")]);
+        assert_eq!(moved, Some(json!({GIVEN: "10.1.0.1", ALLOCATED_BY: "y"})));
+    }
+
+    #[test]
+    fn an_egressipam_that_goes_takes_what_it_chose_and_one_that_is_not_there_takes_nothing() {
+        let leaving = [ipam(
+            "x",
+            "10.0.0.0/24",
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        )];
+        let chosen = [(ASKS, "x"), (GIVEN, "10.0.0.9"), (ALLOCATED_BY, "x")];
+        assert_eq!(
+            edit_of(&leaving, &chosen),
+            Some(json!({GIVEN: null, ALLOCATED_BY: null}))
+        );
+        assert_eq!(edit_of(&leaving, &chosen[..2]), None, "a person wrote it");
+        assert_eq!(
+            edit_of(&[], &chosen),
+            None,
+            "a backup may bring the namespaces back first"
+        );
+    }
+
+    #[test]
+    fn a_paused_and_a_not_yet_guarded_egressipam_change_nothing() {
+        let paused = json!({"annotations": BTreeMap::from([(crate::identity::PAUSED, "true")])});
+        for more in [paused, json!({"finalizers": []})] {
+            let ipams = [ipam("x", "10.0.0.0/24", more)];
+            assert_eq!(edit_of(&ipams, &[(ASKS, "x")]), None);
+            assert_eq!(edit_of(&ipams, &[(GIVEN, "10.0.0.9"), (ALLOCATED_BY, "x")]), None);
+        }
+    }
+}

@@ -232,3 +232,80 @@ impl Told {
         self.0.retain(|object, _| is_there(object));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(name: &str, reason: &str) -> FailingNamespace {
+        FailingNamespace {
+            name: name.into(),
+            reason: reason.into(),
+            message: "said".into(),
+        }
+    }
+
+    fn found(failing: &[FailingNamespace], faults: &Faults) -> Vec<Finding> {
+        carried_out("x", failing, &Decision::default(), &Carried::default(), faults)
+    }
+
+    #[test]
+    fn what_is_wrong_comes_before_what_is_waited_for() {
+        let both = [failing("a", "NotPlaced"), failing("b", "SpacesInList")];
+        assert_eq!(found(&both, &Faults::default())[1].reason, "SpacesInList");
+        assert_eq!(found(&both[..1], &Faults::default())[1].reason, PENDING);
+        assert!(found(&[], &Faults::default())[0].is_true());
+    }
+
+    #[test]
+    fn a_message_names_a_few_and_the_status_lists_a_hundred() {
+        let many: Vec<FailingNamespace> = (0..250)
+            .map(|n| failing(&format!("n{n}"), "NetworkExhausted"))
+            .collect();
+        let findings = found(&many, &Faults::default());
+        assert!(
+            findings[1].message.contains("245 more"),
+            "{}",
+            findings[1].message
+        );
+        let ipam = EgressIpam::new("x", oooi_api::egress_ipam::EgressIpamSpec::default());
+        let status = status(
+            &ipam,
+            &findings,
+            &Decision::default(),
+            &many,
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(status["failingNamespaces"].as_array().unwrap().len(), LISTED);
+    }
+
+    #[test]
+    fn a_failed_write_keeps_an_egressipam_from_being_ready() {
+        let mut faults = Faults::default();
+        faults.say("x", None, "cannot".into());
+        assert_eq!(found(&[], &faults)[0].reason, "ApplyFailed");
+        faults = Faults::default();
+        faults.say("y", None, "cannot".into());
+        assert!(found(&[], &faults)[0].is_true(), "of another one");
+    }
+
+    #[test]
+    fn deletion_waits_for_a_minute_and_no_longer() {
+        let mut ipam = EgressIpam::new("x", oooi_api::egress_ipam::EgressIpamSpec::default());
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(!is_out_of_patience(&ipam, at(1000)), "nobody deleted it");
+        ipam.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1000)));
+        assert!(!is_out_of_patience(&ipam, at(1059)));
+        assert!(is_out_of_patience(&ipam, at(1060)));
+    }
+
+    #[test]
+    fn one_thing_is_told_once_and_again_after_it_was_well() {
+        let mut told = Told::default();
+        assert_eq!(told.news("a", vec!["bad".into()]), ["bad"]);
+        assert!(told.news("a", vec!["bad".into()]).is_empty());
+        assert!(told.news("a", vec![]).is_empty());
+        assert_eq!(told.news("a", vec!["bad".into()]), ["bad"]);
+    }
+}

@@ -20,7 +20,7 @@ use oooi_egress::{Layout, Node, Used, preflight, shared_subnets};
 use oooi_plan::object_name::object_name;
 use tokio::sync::Notify;
 
-use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode};
+use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, loads};
 use super::decide::{Carry, Decision};
 use super::detect::is_served;
 use super::faults::Faults;
@@ -250,6 +250,13 @@ fn report(scene: &Scene<'_>, wanted: &Wanted<'_>, known: &BTreeMap<String, Arc<E
                 .insert((*namespace).to_owned(), ("NotPlaced", message));
         }
     }
+    let items = known
+        .values()
+        .flat_map(|one| one.status.iter())
+        .flat_map(|status| &status.items);
+    let mut on: BTreeMap<&str, u32> = BTreeMap::new();
+    items.for_each(|item| *on.entry(item.node.as_str()).or_default() += 1);
+    carried.loads = loads(scene, |node| on.get(node).copied().unwrap_or(0));
     let nodes: Vec<Node> = scene.nodes.iter().map(|node| node.facts.clone()).collect();
     for layout in &scene.decision.layouts {
         carried

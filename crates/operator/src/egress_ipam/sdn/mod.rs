@@ -22,7 +22,7 @@ use oooi_api::foreign::{CloudPlatform, HostSubnet, Infrastructure, NetNamespace}
 use oooi_egress::{Unplaced, Used};
 use tokio::sync::Notify;
 
-use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode};
+use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, loads};
 use super::faults::Faults;
 use super::follow::follow;
 use crate::apply::Writer;
@@ -167,6 +167,13 @@ fn report(scene: &Scene<'_>, plan: &Plan) -> Carried {
         let cloud = Finding::holds(CLOUD, "NoCloud", "this platform needs no cloud to be asked");
         carried.cloud.insert(layout.name.clone(), cloud);
     }
+    carried.loads = loads(scene, |node| {
+        let on = plan
+            .hosts
+            .get(node)
+            .map_or(0, |host| host.after_losses().with(&host.wanted).addresses.len());
+        u32::try_from(on).unwrap_or(u32::MAX)
+    });
     for (address, (namespace, why)) in &plan.unplaced {
         let message = match why {
             Unplaced::NoNode => format!("there is no healthy node for {address}"),
