@@ -62,6 +62,7 @@ async fn main() {
         },
         platform: Platform::Kubernetes,
         load_balancer_wait: Duration::ZERO,
+        egress_network: None,
         metrics: Metrics::default(),
         leading,
     };

@@ -16,16 +16,19 @@ pub enum Controller {
     DnsServer,
     /// ProxyServer → what runs it.
     ProxyServer,
+    /// EgressIPAM → egress addresses of namespaces.
+    EgressIpam,
 }
 
 impl Controller {
     /// Every one of them.
-    pub const ALL: [Controller; 5] = [
+    pub const ALL: [Controller; 6] = [
         Controller::HostedCluster,
         Controller::Infra,
         Controller::DhcpServer,
         Controller::DnsServer,
         Controller::ProxyServer,
+        Controller::EgressIpam,
     ];
 
     /// Its name.
@@ -36,6 +39,7 @@ impl Controller {
             Controller::DhcpServer => "dhcp-server",
             Controller::DnsServer => "dns-server",
             Controller::ProxyServer => "proxy-server",
+            Controller::EgressIpam => "egress-ipam",
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::apply::{Object, Writer};
 use crate::context::{Context, Images, Pauses, Platform};
 use crate::control_planes::ControlPlanes;
 use crate::controllers::Controller;
+use crate::egress_ipam;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
 use crate::infra::{self, Stores, definition_of};
@@ -54,6 +55,8 @@ pub struct Options {
     pub platform: Platform,
     /// How long others may take to give the API server's Service an address before the gateway's is written there.
     pub load_balancer_wait: Duration,
+    /// Which network carries egress addresses; found out if there is none.
+    pub egress_network: Option<egress_ipam::Network>,
     /// Where reconciliations are counted.
     pub metrics: Metrics,
     /// Whether this process leads. Once it does not, nothing is written any more.
@@ -153,7 +156,22 @@ pub async fn run(options: &Options) {
             Controller::ProxyServer,
             server::watch::run::<ProxyServer>(options)
         ),
+        options.if_chosen(Controller::EgressIpam, egress(options)),
     );
+}
+
+/// The controller of EgressIPAMs. They are of the whole cluster: a manager of some namespaces leaves them alone.
+async fn egress(options: &Options) {
+    if !options.namespaces.is_empty() {
+        return;
+    }
+    let options = egress_ipam::Options {
+        client: options.client.clone(),
+        leading: options.leading.clone(),
+        network: options.egress_network,
+        metrics: options.metrics.clone(),
+    };
+    egress_ipam::run(&options).await;
 }
 
 struct InfraContext {

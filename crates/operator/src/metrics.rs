@@ -1,5 +1,7 @@
 //! What the manager counts.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,6 +16,30 @@ struct ControllerLabel {
     controller: &'static str,
 }
 
+/// As dashboards and alerts know it since before this operator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EgressLabel {
+    egressipam: String,
+    node: String,
+}
+
+/// What one node carries for an EgressIPAM, its own address included.
+pub(crate) struct EgressLoad<'a> {
+    pub(crate) ipam: &'a str,
+    pub(crate) node: &'a str,
+    pub(crate) allocated: u32,
+    /// None if nobody knows it: an alert that divides by it must not fire.
+    pub(crate) capacity: Option<u32>,
+}
+
+/// The egress gauges, and the series that they have.
+#[derive(Debug, Default)]
+struct Egress {
+    capacity: Family<EgressLabel, Gauge>,
+    allocated: Family<EgressLabel, Gauge>,
+    known: Mutex<BTreeSet<(String, String)>>,
+}
+
 /// The counters of a manager. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -21,6 +47,7 @@ pub struct Metrics {
     errors: Family<ControllerLabel, Counter>,
     durations: Family<ControllerLabel, Histogram, fn() -> Histogram>,
     leader: Gauge,
+    egress: Arc<Egress>,
 }
 
 impl Default for Metrics {
@@ -32,6 +59,7 @@ impl Default for Metrics {
             errors: Family::default(),
             durations: Family::new_with_constructor(buckets),
             leader: Gauge::default(),
+            egress: Arc::default(),
         }
     }
 }
@@ -52,6 +80,16 @@ impl Metrics {
             Unit::Seconds,
             self.durations.clone(),
         );
+        registry.register(
+            "egressip_ip_capacity",
+            "Addresses that a node can carry, its own included",
+            self.egress.capacity.clone(),
+        );
+        registry.register(
+            "egressip_ip_allocated",
+            "Addresses that a node carries, its own included",
+            self.egress.allocated.clone(),
+        );
         registry.register("oooi_leader", "Whether this manager leads", self.leader.clone());
     }
 
@@ -65,15 +103,83 @@ impl Metrics {
         self.durations.get_or_create(&label).observe(took.as_secs_f64());
     }
 
+    /// What all nodes carry. The series of a node that is not among them any more end.
+    pub(crate) fn egress<'a>(&self, loads: impl Iterator<Item = EgressLoad<'a>>) {
+        let Egress {
+            capacity,
+            allocated,
+            known,
+        } = &*self.egress;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = std::mem::take(&mut *known);
+        for load in loads {
+            let key = (load.ipam.to_owned(), load.node.to_owned());
+            let label = label(&key);
+            allocated.get_or_create(&label).set(load.allocated.into());
+            match load.capacity {
+                Some(number) => drop(capacity.get_or_create(&label).set(number.into())),
+                None => drop(capacity.remove(&label)),
+            }
+            gone.remove(&key);
+            known.insert(key);
+        }
+        for label in gone.iter().map(label) {
+            allocated.remove(&label);
+            capacity.remove(&label);
+        }
+    }
+
     /// Whether this manager leads.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 }
 
+fn label((ipam, node): &(String, String)) -> EgressLabel {
+    EgressLabel {
+        egressipam: ipam.clone(),
+        node: node.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn an_unknown_capacity_is_absent_and_the_series_of_a_node_end_with_it() {
+        let metrics = Metrics::default();
+        let load = |node, capacity| EgressLoad {
+            ipam: "x",
+            node,
+            allocated: 3,
+            capacity,
+        };
+        metrics.egress([load("n1", Some(15)), load("n2", None)].into_iter());
+        let both = text(&metrics);
+        assert!(
+            both.contains(r#"egressip_ip_capacity{egressipam="x",node="n1"} 15"#),
+            "{both}"
+        );
+        assert!(
+            both.contains(r#"egressip_ip_allocated{egressipam="x",node="n2"} 3"#),
+            "{both}"
+        );
+        assert!(
+            !both.contains(r#"egressip_ip_capacity{egressipam="x",node="n2"}"#),
+            "{both}"
+        );
+        metrics.egress([load("n2", None)].into_iter());
+        assert!(!text(&metrics).contains("n1"));
+    }
 
     #[test]
     fn runs_errors_durations_and_leadership_are_exposed() {

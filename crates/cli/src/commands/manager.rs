@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::Client;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
+use oooi_operator::egress_ipam::Network;
 use oooi_operator::lease::Candidate;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// gateway's address is written there
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     load_balancer_wait: u64,
+    /// The network that carries egress addresses: ovn-kubernetes or openshift-sdn; by default found out
+    #[arg(long, value_name = "NETWORK")]
+    egress_network: Option<Network>,
     /// Work only while holding a Lease, so that of several managers one works
     #[arg(long, requires = "pod_namespace")]
     leader_elect: bool,
@@ -101,6 +105,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             false => Platform::Kubernetes,
         },
         load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
+        egress_network: args.egress_network,
         metrics: metrics.clone(),
         leading: leading.clone(),
     };

@@ -1,6 +1,7 @@
 //! Which network the cluster has.
 
 use std::fmt;
+use std::str::FromStr;
 
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -21,6 +22,23 @@ impl fmt::Display for Network {
             Network::OvnKubernetes => "OVN-Kubernetes",
             Network::OpenShiftSdn => "OpenShift SDN",
         })
+    }
+}
+
+/// There is no such network.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no network `{0}`; there are ovn-kubernetes and openshift-sdn")]
+pub struct UnknownNetwork(String);
+
+impl FromStr for Network {
+    type Err = UnknownNetwork;
+
+    fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
+        match text {
+            "ovn-kubernetes" => Ok(Network::OvnKubernetes),
+            "openshift-sdn" => Ok(Network::OpenShiftSdn),
+            other => Err(UnknownNetwork(other.to_owned())),
+        }
     }
 }
 

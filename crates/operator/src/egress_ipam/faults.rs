@@ -1,6 +1,6 @@
 //! What could not be done in a pass, and whom it concerns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::apply::Error;
 
@@ -9,15 +9,16 @@ use crate::apply::Error;
 pub(super) struct Faults {
     by_ipam: BTreeMap<String, Vec<String>>,
     by_namespace: BTreeMap<String, String>,
-    any: bool,
+    /// EgressIPAMs for which something is to be looked at again.
+    outdated: BTreeSet<String>,
 }
 
 impl Faults {
     /// Notes a failure for an EgressIPAM and, where it is about one, a namespace. What was only changed since it was
     /// looked at is looked at again, and nobody hears of it.
     pub(super) fn note(&mut self, ipam: &str, namespace: Option<&str>, error: &Error) {
-        self.any = true;
         if error.is_outdated() {
+            self.outdated.insert(ipam.to_owned());
             tracing::debug!(%error, ipam, "changed meanwhile, will be looked at again");
             return;
         }
@@ -27,7 +28,6 @@ impl Faults {
 
     /// Notes a failure that is no refused write.
     pub(super) fn say(&mut self, ipam: &str, namespace: Option<&str>, message: String) {
-        self.any = true;
         if let Some(namespace) = namespace {
             self.by_namespace.insert(namespace.to_owned(), message.clone());
         }
@@ -36,7 +36,12 @@ impl Faults {
 
     /// Whether nothing failed.
     pub(super) fn is_empty(&self) -> bool {
-        !self.any
+        self.by_ipam.is_empty() && self.outdated.is_empty()
+    }
+
+    /// Whether something of an EgressIPAM changed meanwhile, so that nobody knows yet whether all is done.
+    pub(super) fn is_outdated(&self, ipam: &str) -> bool {
+        self.outdated.contains(ipam)
     }
 
     /// What failed for an EgressIPAM.

@@ -22,15 +22,16 @@ mod sdn;
 mod status;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use tokio::sync::{Notify, watch};
 
 use crate::apply::Writer;
 use crate::context::Pauses;
+use crate::metrics::Metrics;
 use backend::Backend;
-pub use detect::Network;
+pub use detect::{Network, UnknownNetwork};
 use follow::Stores;
 use nowhere::Nowhere;
 use ovn::Ovn;
@@ -55,6 +56,8 @@ pub struct Options {
     pub leading: watch::Receiver<bool>,
     /// Which network the cluster has; found out if there is none.
     pub network: Option<Network>,
+    /// Where passes are counted, and what nodes carry.
+    pub metrics: Metrics,
 }
 
 /// Runs the controller. It ends only by being dropped.
@@ -92,10 +95,13 @@ async fn serve<B: Backend>(options: &Options) {
     let work = async {
         stores.ready().await;
         backend.ready().await;
-        let mut controller = Controller::new(options.client.clone(), writer, stores, backend);
+        let mut controller = Controller::new(options, writer, stores, backend);
         let pauses = Pauses::default();
         loop {
-            if controller.pass().await {
+            let began = Instant::now();
+            let succeeded = controller.pass().await;
+            options.metrics.reconciled(MANAGER, began.elapsed(), succeeded);
+            if succeeded {
                 pauses.succeeded("pass");
                 wake.notified().await;
             } else {

@@ -8,12 +8,13 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::EgressIpam;
 use oooi_api::egress_ipam::FailingNamespace;
 use oooi_egress::{Claim, Node, Used, overlaps};
 use serde_json::json;
 
+use super::Options;
 use super::backend::{Backend, Carried, Scene, SeenNode};
 use super::decide::{Decision, FINALIZER, is_guarded};
 use super::edits::edit;
@@ -22,6 +23,8 @@ use super::follow::{NamespaceMeta, Stores};
 use super::status::{self, Told};
 use crate::apply::{Error, Writer};
 use crate::condition::{self, Finding};
+use crate::identity;
+use crate::metrics::{EgressLoad, Metrics};
 
 /// What an earlier operator kept it by. It is not there any more to take them away.
 const OLD_FINALIZERS: [&str; 2] = ["egressipam-controller", "EgressIPAM_controller"];
@@ -34,6 +37,7 @@ type Namespaces = BTreeMap<String, Arc<NamespaceMeta>>;
 /// Looks after all EgressIPAMs.
 pub(super) struct Controller<B> {
     client: Client,
+    metrics: Metrics,
     writer: Writer,
     stores: Stores,
     backend: B,
@@ -43,9 +47,10 @@ pub(super) struct Controller<B> {
 }
 
 impl<B: Backend> Controller<B> {
-    pub(super) fn new(client: Client, writer: Writer, stores: Stores, backend: B) -> Self {
+    pub(super) fn new(options: &Options, writer: Writer, stores: Stores, backend: B) -> Self {
         Controller {
-            client,
+            client: options.client.clone(),
+            metrics: options.metrics.clone(),
             writer,
             stores,
             backend,
@@ -90,6 +95,13 @@ impl<B: Backend> Controller<B> {
         };
         let carried = self.backend.carry_out(&self.writer, &scene, &mut faults).await;
 
+        self.metrics
+            .egress(carried.loads.iter().map(|((ipam, node), load)| EgressLoad {
+                ipam,
+                node,
+                allocated: load.allocated,
+                capacity: load.capacity,
+            }));
         for ipam in &ipams {
             if ipam.metadata.deletion_timestamp.is_some() {
                 self.let_go(ipam, &decision, &mut faults).await;
@@ -155,10 +167,11 @@ impl<B: Backend> Controller<B> {
 
     /// Puts our finalizer on EgressIPAMs that have none, before anything is done for them.
     async fn guard(&self, ipams: &[Arc<EgressIpam>], faults: &mut Faults) {
-        for ipam in ipams
-            .iter()
-            .filter(|ipam| ipam.metadata.deletion_timestamp.is_none() && !is_guarded(ipam))
-        {
+        for ipam in ipams.iter().filter(|ipam| {
+            ipam.metadata.deletion_timestamp.is_none()
+                && !is_guarded(ipam)
+                && !identity::is_paused(ipam.meta())
+        }) {
             let mut finalizers = ipam.finalizers().to_vec();
             finalizers.push(FINALIZER.to_owned());
             let fields = json!({"metadata": {"finalizers": finalizers}});
@@ -228,7 +241,7 @@ impl<B: Backend> Controller<B> {
         let status = status::status(ipam, findings, decision, failing, Timestamp::now());
         let read = serde_json::to_value(&before).unwrap_or_default();
         // A namespace that is well again leaves the list: an empty list must be seen to differ from a full one.
-        let changed = before.failing_namespaces.len() != failing.len().min(100);
+        let changed = before.failing_namespaces.len() != failing.len().min(status::LISTED);
         let read = if changed { serde_json::Value::Null } else { read };
         self.writer.status_global(ipam, &read, &status).await?;
         if let Some(news) = condition::news(&before.conditions, findings) {
@@ -243,6 +256,9 @@ impl<B: Backend> Controller<B> {
     async fn let_go(&self, ipam: &EgressIpam, decision: &Decision, faults: &mut Faults) {
         let name = ipam.name_any();
         let left = faults.of(&name).to_vec();
+        if faults.is_outdated(&name) && !status::is_out_of_patience(ipam, Timestamp::now()) {
+            return;
+        }
         if !left.is_empty() {
             if !status::is_out_of_patience(ipam, Timestamp::now()) {
                 if let Err(error) = self

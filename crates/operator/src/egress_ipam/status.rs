@@ -18,7 +18,7 @@ use crate::condition::{self, Finding, PENDING, READY, Truth};
 const NAMESPACES: &str = "NamespacesAssigned";
 
 /// So many failing namespaces are listed at most: the object must not grow with the cluster.
-const LISTED: usize = 100;
+pub(super) const LISTED: usize = 100;
 
 /// So many of them are named in a message.
 const NAMED: usize = 5;

@@ -24,6 +24,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt};
 use oooi_api::EgressIpam;
 use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::{self, Network, Options};
+use oooi_operator::metrics::Metrics;
 use oooi_testkit::{Cluster, until};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -133,6 +134,7 @@ impl Scene {
             client: self.controllers_client().await,
             leading: self.leading.subscribe(),
             network: self.network,
+            metrics: Metrics::default(),
         };
         self.controller = Some(tokio::spawn(async move { egress_ipam::run(&options).await }));
     }

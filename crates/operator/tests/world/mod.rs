@@ -102,6 +102,7 @@ impl World {
             },
             platform: self.platform,
             load_balancer_wait: Duration::ZERO,
+            egress_network: None,
             metrics: Metrics::default(),
             leading: self.leading.subscribe(),
         };
