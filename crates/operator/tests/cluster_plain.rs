@@ -60,6 +60,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
         },
         platform: Platform::Kubernetes,
         load_balancer_wait: Duration::ZERO,
+        egress_network: None,
         metrics: Metrics::default(),
         leading,
     };
