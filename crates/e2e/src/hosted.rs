@@ -13,6 +13,11 @@ const POLICIES: &str = include_str!("../scene/policies.yaml");
 const HOSTED_CLUSTER: &str = include_str!("../scene/hosted-cluster.yaml");
 const BOOTSTRAP: &str = include_str!("../scene/bootstrap.yaml");
 
+/// The kinds of everything that the operator makes.
+const OWN_KINDS: &str = "infras,dhcpservers,dnsservers,proxyservers,dhcpleases,deployments,services,configmaps,\
+                         serviceaccounts,rolebindings,persistentvolumeclaims,networkpolicies,poddisruptionbudgets,pods,\
+                         network-attachment-definitions";
+
 /// A hosted cluster: its control plane runs on the node, its workers stand on the VLAN.
 pub struct Hosted<'a> {
     node: &'a Node,
@@ -173,17 +178,35 @@ impl<'a> Hosted<'a> {
         Ok(address.split('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Deletes the HostedCluster and waits until it is gone.
+    /// Deletes the HostedCluster and waits until everything that was made for it is gone, here and in the namespace of
+    /// its control plane.
     pub async fn delete(&self) -> Result<()> {
-        let arguments = [
-            "delete",
-            "hostedcluster",
-            self.name,
-            "--namespace",
-            Self::NAMESPACE,
-            "--timeout=60s",
-        ];
-        self.node.kubectl(&arguments).await.map(drop)
+        let namespace = ["--namespace", Self::NAMESPACE];
+        let delete = ["delete", "hostedcluster", self.name, "--timeout=60s"];
+        self.node.kubectl(&[&delete[..], &namespace].concat()).await?;
+        let ours = "--selector=app.kubernetes.io/managed-by=oooi";
+        until("everything to be gone", PATIENCE, async || {
+            let look = [
+                "get",
+                OWN_KINDS,
+                "--all-namespaces",
+                ours,
+                "--output=name",
+                "--ignore-not-found",
+            ];
+            let left = self
+                .node
+                .kubectl(&look)
+                .await
+                .map_err(|error| error.to_string())?;
+            let left: Vec<&str> = left.lines().filter(|name| name.contains(self.name)).collect();
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(left.join(" "))
+            }
+        })
+        .await
     }
 
     /// The kubeconfig that ignition leaves on a worker: the published name, and the right to ask for a certificate.

@@ -332,6 +332,9 @@ async fn what_worked_goes_on_when_something_breaks() {
     }
 
     println!("{}", run.table);
+    drop(run.traffic);
+    drop(worker);
+    hosted.delete().await.unwrap();
     if let Ok(path) = std::env::var("RELIABILITY") {
         std::fs::write(path, format!("{PAGE}{}", run.table)).unwrap();
     }
