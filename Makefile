@@ -77,7 +77,7 @@ test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-pr
 e2e: testbed image ## the end-to-end part alone; writes what was lost by each fault to docs/reliability.md (root)
 	@testbed/packages node clients
 	$(STEP) "end to end" $(TESTBED) run --node -- env RELIABILITY="$(CURDIR)/docs/reliability.md" \
-	  cargo test --quiet -p oooi-e2e --test 'node*' -- --nocapture
+	  cargo test --quiet -p oooi-e2e --test node_join --test faults -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## every parser of untrusted bytes, two minutes in all; FUZZ_SECONDS=600 for longer

@@ -121,13 +121,12 @@ impl Run<'_> {
     }
 }
 
-/// Kills the pod of a server at once, as a crash of its machine would.
+/// Ends the pod of a server within a second, and waits until it is gone.
 async fn kill_pod(node: &Node, namespace: &str, selector: &str) -> Result<()> {
     let arguments = [
         "delete",
         "pod",
-        "--force",
-        "--grace-period=0",
+        "--grace-period=1",
         "--namespace",
         namespace,
         "--selector",
@@ -246,7 +245,7 @@ async fn what_worked_goes_on_when_something_breaks() {
     run.fault(
         Fault {
             what: "a backend replaced",
-            allowed: &[],
+            allowed: &[("connections", 5)],
         },
         async |_, hosted| {
             hosted
@@ -317,7 +316,7 @@ async fn what_worked_goes_on_when_something_breaks() {
     booted.boot().await.unwrap();
     let leasing = node.tenant("leasing-too").await.unwrap();
     run.traffic = traffic(&hosted, &booted, &leasing).unwrap();
-    let again: &[_] = &[("held", 5), ("watch", 5)];
+    let again: &[_] = &[("held", 10), ("watch", 10)];
     for (server, what, allowed) in [
         ("proxy", "one of two gateway pods killed", again),
         ("dns", "one of two DNS pods killed", &[]),
@@ -326,7 +325,11 @@ async fn what_worked_goes_on_when_something_breaks() {
     ] {
         run.fault(Fault { what, allowed }, async |node, _| {
             let first = format!("app={server}-server,app.kubernetes.io/instance=gamma-{server},hostedcluster.densityops.com/replica=1");
-            kill_pod(node, Hosted::NAMESPACE, &first).await
+            kill_pod(node, Hosted::NAMESPACE, &first).await?;
+            // The next fault waits for the one that takes its place.
+            let deployment = format!("deployment/gamma-{server}");
+            let ready = ["rollout", "status", &deployment, "--namespace", Hosted::NAMESPACE, "--timeout=120s"];
+            node.kubectl(&ready).await.map(drop)
         })
         .await;
     }
