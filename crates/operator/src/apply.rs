@@ -416,7 +416,7 @@ fn full(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-fn to_json<K: Object>(object: &K, name: &str) -> Result<Value, Error> {
+fn to_json<K: Resource<DynamicType = ()> + Serialize>(object: &K, name: &str) -> Result<Value, Error> {
     serde_json::to_value(object).map_err(|source| Error::Json {
         kind: kind::<K>(),
         name: name.to_owned(),

@@ -156,18 +156,19 @@ pub async fn run(options: &Options) {
             Controller::ProxyServer,
             server::watch::run::<ProxyServer>(options)
         ),
-        options.if_chosen(Controller::EgressIpam, egress(options)),
+        options.if_chosen(Controller::EgressIpam, egress(options, &presence)),
     );
 }
 
 /// The controller of EgressIPAMs. They are of the whole cluster: a manager of some namespaces leaves them alone.
-async fn egress(options: &Options) {
+async fn egress(options: &Options, presence: &Presence) {
     if !options.namespaces.is_empty() {
         return;
     }
     let options = egress_ipam::Options {
         client: options.client.clone(),
         leading: options.leading.clone(),
+        presence: presence.clone(),
         network: options.egress_network,
         metrics: options.metrics.clone(),
     };

@@ -54,6 +54,18 @@ impl Presence {
         self.0.borrow().contains(&announcement::<K>())
     }
 
+    /// Waits until it is known which APIs there are. Kubernetes always serves some.
+    pub async fn known(&self) {
+        self.until(|known| !known.is_empty()).await;
+    }
+
+    /// Waits until other APIs are served than those that were last waited for or looked at by this clone.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await; // nobody watches any more: the manager ends
+        }
+    }
+
     /// Waits until a kind is served.
     pub async fn appears<K: Resource<DynamicType = ()>>(&self) {
         self.becomes::<K>(true).await;
@@ -66,12 +78,11 @@ impl Presence {
 
     async fn becomes<K: Resource<DynamicType = ()>>(&self, served: bool) {
         let name = announcement::<K>();
-        let mut known = self.0.clone();
-        if known
-            .wait_for(|known| known.contains(&name) == served)
-            .await
-            .is_err()
-        {
+        self.until(|known| known.contains(&name) == served).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&BTreeSet<String>) -> bool) {
+        if self.0.clone().wait_for(|known| holds(known)).await.is_err() {
             std::future::pending::<()>().await; // nobody watches any more: the manager ends
         }
     }

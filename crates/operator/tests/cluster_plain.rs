@@ -43,9 +43,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
             "config.openshift",
             "operator.openshift",
         ];
-        // Once it is asked which network carries egress addresses.
-        let detects = request.uri().path().ends_with("/networks/cluster");
-        if !detects && foreign.iter().any(|group| request.uri().path().contains(group)) {
+        if foreign.iter().any(|group| request.uri().path().contains(group)) {
             count.fetch_add(1, Ordering::SeqCst);
         }
         let inner = inner.clone();

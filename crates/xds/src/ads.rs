@@ -43,6 +43,7 @@ struct Inner {
     resources: watch::Sender<Arc<Resources>>,
     snapshot: Mutex<Arc<Snapshot>>,
     nodes: Mutex<BTreeMap<String, NodeState>>,
+    opened: watch::Sender<u64>,
     ended: watch::Sender<bool>,
     report: Arc<dyn Report>,
     metrics: Metrics,
@@ -61,12 +62,14 @@ impl ControlPlane {
     /// A control plane for Envoys that listen on these addresses.
     pub fn new(addresses: Vec<IpAddr>, metrics: Metrics, report: Arc<dyn Report>) -> Self {
         let resources = watch::Sender::new(Arc::default());
-        let (snapshot, nodes, ended) = (Mutex::default(), Mutex::default(), watch::Sender::default());
+        let (snapshot, nodes) = (Mutex::default(), Mutex::default());
+        let (opened, ended) = (watch::Sender::default(), watch::Sender::default());
         Self(Arc::new(Inner {
             addresses,
             resources,
             snapshot,
             nodes,
+            opened,
             ended,
             report,
             metrics,
@@ -116,6 +119,11 @@ impl ControlPlane {
     /// Ends every stream, now and from now on.
     pub(crate) fn end_streams(&self) {
         self.0.ended.send_replace(true);
+    }
+
+    /// How many streams were opened so far: an Envoy that starts opens one.
+    pub fn opened(&self) -> watch::Receiver<u64> {
+        self.0.opened.subscribe()
     }
 
     /// How many Envoys are connected.
@@ -201,6 +209,7 @@ impl Connected {
         tracing::info!(node, "Envoy connected");
         inner.nodes.lock().entry(node.clone()).or_default().streams += 1;
         inner.metrics.streams.inc();
+        inner.opened.send_modify(|count| *count += 1);
         Self {
             inner: inner.clone(),
             node,

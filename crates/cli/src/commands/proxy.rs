@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -197,6 +196,7 @@ async fn envoy(
         }
     };
     let shown = control.clone();
+    let opened = control.opened();
     let bind = args.bind.at_port(args.metrics_port);
     let pages = bind.asked(metrics, ready);
     let pages = pages.with("/routes", move || json(&View::of_snapshot(&shown.snapshot())));
@@ -205,7 +205,7 @@ async fn envoy(
         let (served, ()) = tokio::join!(serving, async {
             match supervisor {
                 Some(supervisor) => supervisor.run(levels, report, until_signal()).await,
-                None => follow_level(admin, levels).await,
+                None => follow_level(admin, levels, opened).await,
             }
         });
         served
@@ -214,27 +214,22 @@ async fn envoy(
     Ok(Outcome::Done)
 }
 
-/// Tells an Envoy that somebody else started how much to log: whenever that changes, and now and then, since one that
-/// was started again logs as it likes.
-async fn follow_level(admin: Admin, mut levels: watch::Receiver<LogLevel>) {
+/// Tells an Envoy that somebody else started how much to log: whenever that changes, and whenever one opens a stream,
+/// since one that was started again logs as it likes.
+async fn follow_level(admin: Admin, mut levels: watch::Receiver<LogLevel>, mut opened: watch::Receiver<u64>) {
     loop {
-        let level = *levels.borrow_and_update();
-        while let Err(error) = admin.set_log_level(level).await {
-            // It starts at its own pace.
-            tracing::debug!(%error, "Envoy is not there yet");
-            tokio::select! {
-                () = until_signal() => return,
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            }
-        }
-        tokio::select! {
+        let told = tokio::select! {
             () = until_signal() => return,
-            () = tokio::time::sleep(Duration::from_secs(30)) => {}
-            changed = levels.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
+            told = levels.changed() => told,
+            told = opened.changed() => told,
+        };
+        if told.is_err() {
+            return;
+        }
+        let level = *levels.borrow_and_update();
+        if let Err(error) = admin.set_log_level(level).await {
+            // One that is not there is told when it comes.
+            tracing::debug!(%error, "Envoy was not told how much to log");
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, Writer};
+use super::{Error, Writer, kind, refused, to_json};
 use crate::identity;
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
@@ -34,25 +34,15 @@ impl Writer {
         Api::all(self.client.clone())
     }
 
-    fn may_write_global<K: Global>(&self, name: &str) -> Result<(), Error> {
-        if *self.leading.borrow() {
-            return Ok(());
-        }
-        Err(Error::NotLeading {
-            kind: K::kind(&()).into_owned(),
-            name: name.to_owned(),
-        })
-    }
-
     /// Makes an object as it is wanted. `known` is the object as it was last seen, so that one that is well costs
     /// nothing; what is written is checked against the object as it is.
     pub async fn apply_global<K: Global>(&self, wanted: &K, known: Option<&K>) -> Result<(), Error> {
         let name = wanted.name_any();
-        let mut body = json(wanted, &name)?;
+        let mut body = to_json(wanted, &name)?;
         let digest = digest(&body);
         body["metadata"]["annotations"][DIGEST] = json!(digest);
         if let Some(known) = known
-            && contains(&json(known, &name)?, &body)
+            && contains(&to_json(known, &name)?, &body)
         {
             return Ok(());
         }
@@ -61,11 +51,11 @@ impl Writer {
         if let Some(existing) = &existing {
             let owner = identity::controller(wanted.meta()).map(|owner| owner.uid.as_str());
             if !identity::is_ours(existing.meta(), owner) {
-                let kind = K::kind(&()).into_owned();
+                let kind = kind::<K>();
                 return Err(Error::Foreign { kind, name });
             }
         }
-        self.may_write_global::<K>(&name)?;
+        self.may_write::<K>(&name)?;
         api.patch(&name, &self.params(), &Patch::Apply(&body))
             .await
             .map(drop)
@@ -79,7 +69,7 @@ impl Writer {
         if seen.meta().deletion_timestamp.is_some() || !identity::is_ours(seen.meta(), owner) {
             return Ok(());
         }
-        self.may_write_global::<K>(&name)?;
+        self.may_write::<K>(&name)?;
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: seen.uid(),
             resource_version: None,
@@ -107,7 +97,7 @@ impl Writer {
     pub async fn change<K: Global>(&self, seen: &impl ResourceExt, mut fields: Value) -> Result<(), Error> {
         let name = seen.name_any();
         fields["metadata"]["uid"] = json!(seen.uid());
-        self.may_write_global::<K>(&name)?;
+        self.may_write::<K>(&name)?;
         let params = PatchParams {
             field_manager: Some(self.manager.to_owned()),
             ..PatchParams::default()
@@ -130,7 +120,7 @@ impl Writer {
             return Ok(());
         }
         let name = object.name_any();
-        self.may_write_global::<K>(&name)?;
+        self.may_write::<K>(&name)?;
         let body = json!({
             "apiVersion": K::api_version(&()),
             "kind": K::kind(&()),
@@ -168,23 +158,5 @@ impl Error {
             }
             _ => false,
         }
-    }
-}
-
-fn json<K: Global>(object: &K, name: &str) -> Result<Value, Error> {
-    serde_json::to_value(object).map_err(|source| Error::Json {
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        source,
-    })
-}
-
-fn refused<K: Global>(verb: &'static str, name: &str) -> impl Fn(kube::Error) -> Error {
-    let (kind, name) = (K::kind(&()).into_owned(), name.to_owned());
-    move |source| Error::Refused {
-        verb,
-        kind: kind.clone(),
-        name: name.clone(),
-        source: Box::new(source),
     }
 }

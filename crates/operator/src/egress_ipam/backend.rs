@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1 as core;
-use kube::Client;
 use oooi_api::EgressIpam;
 use oooi_egress::{Node, Used};
 use tokio::sync::Notify;
 
+use super::Options;
 use super::decide::Decision;
 use super::faults::Faults;
 use crate::apply::Writer;
@@ -83,7 +83,7 @@ pub(super) struct Carried {
 pub(super) trait Backend: Sized + Send + Sync {
     /// Follows the network's own objects for as long as the future runs.
     fn follow(
-        client: &Client,
+        options: &Options,
         wake: &Arc<Notify>,
     ) -> impl Future<Output = (Self, BoxFuture<'static, ()>)> + Send;
 

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use kube::api::ListParams;
 use kube::{Api, Client};
 use oooi_api::foreign::{self, EgressIP, HostSubnet, NetworkType};
+
+use crate::context::Pauses;
+use crate::presence::Presence;
 
 /// A network that can carry egress addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,35 +44,43 @@ impl FromStr for Network {
     }
 }
 
-/// Asks OpenShift's configuration, else looks whose definitions are there.
-pub(super) async fn network(client: &Client) -> Result<Option<Network>, kube::Error> {
-    let configuration = Api::<foreign::Network>::all(client.clone());
-    let configured = match configuration.get_opt("cluster").await? {
-        Some(network) => network.status.and_then(|status| status.network_type),
-        None => None,
-    };
-    match configured {
-        Some(NetworkType::OVNKubernetes) => return Ok(Some(Network::OvnKubernetes)),
-        Some(NetworkType::OpenShiftSDN) => return Ok(Some(Network::OpenShiftSdn)),
-        Some(NetworkType::Other(_)) | None => {}
-    }
-    if is_served(Api::<EgressIP>::all(client.clone())).await? {
-        return Ok(Some(Network::OvnKubernetes));
-    }
-    if is_served(Api::<HostSubnet>::all(client.clone())).await? {
-        return Ok(Some(Network::OpenShiftSdn));
-    }
-    Ok(None)
+/// Which network the cluster has now. Asks until there is an answer.
+pub(super) async fn network(client: &Client, presence: &Presence) -> Option<Network> {
+    until_answered("which network the cluster has", || look(client, presence)).await
 }
 
-/// Whether the API server knows a kind.
-pub(super) async fn is_served<K>(api: Api<K>) -> Result<bool, kube::Error>
+/// Asks until there is an answer, however long that takes: a guess could move addresses that nobody asked to move.
+pub(super) async fn until_answered<T, F>(what: &str, ask: impl Fn() -> F) -> T
 where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    F: Future<Output = Result<T, kube::Error>>,
 {
-    match api.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(error),
+    let pauses = Pauses::default();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                let pause = pauses.failed(what);
+                tracing::warn!(%error, ?pause, "cannot tell {what}, asking again");
+                tokio::time::sleep(pause).await;
+            }
+        }
     }
+}
+
+/// Asks OpenShift's configuration, else looks whose definitions are there.
+async fn look(client: &Client, presence: &Presence) -> Result<Option<Network>, kube::Error> {
+    if presence.has::<foreign::Network>() {
+        let configuration = Api::<foreign::Network>::all(client.clone())
+            .get_opt("cluster")
+            .await?;
+        match configuration.and_then(|network| network.status?.network_type) {
+            Some(NetworkType::OVNKubernetes) => return Ok(Some(Network::OvnKubernetes)),
+            Some(NetworkType::OpenShiftSDN) => return Ok(Some(Network::OpenShiftSdn)),
+            Some(NetworkType::Other(_)) | None => {}
+        }
+    }
+    if presence.has::<EgressIP>() {
+        return Ok(Some(Network::OvnKubernetes));
+    }
+    Ok(presence.has::<HostSubnet>().then_some(Network::OpenShiftSdn))
 }

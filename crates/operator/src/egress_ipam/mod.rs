@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 use crate::apply::Writer;
 use crate::context::Pauses;
 use crate::metrics::Metrics;
+use crate::presence::Presence;
 use backend::Backend;
 pub use detect::{Network, UnknownNetwork};
 use follow::Stores;
@@ -44,9 +45,6 @@ pub const MANAGER: &str = "oooi-egress";
 /// Changes come in swarms: so long after the first one a pass begins.
 const SWARM: Duration = Duration::from_millis(100);
 
-/// How often a cluster without a known network is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-
 /// What the controller is run with.
 #[derive(Clone)]
 pub struct Options {
@@ -54,6 +52,8 @@ pub struct Options {
     pub client: Client,
     /// Whether this process leads. Once it does not, nothing is written any more.
     pub leading: watch::Receiver<bool>,
+    /// Which APIs the cluster serves.
+    pub presence: Presence,
     /// Which network the cluster has; found out if there is none.
     pub network: Option<Network>,
     /// Where passes are counted, and what nodes carry.
@@ -62,20 +62,18 @@ pub struct Options {
 
 /// Runs the controller. It ends only by being dropped.
 pub async fn run(options: &Options) {
-    let pauses = Pauses::default();
+    let mut presence = options.presence.clone();
+    presence.known().await;
     let network = loop {
-        match options.network {
+        let found = match options.network {
+            None => detect::network(&options.client, &presence).await,
+            chosen => chosen,
+        };
+        match found {
             Some(network) => break network,
-            None => match detect::network(&options.client).await {
-                Ok(Some(network)) => break network,
-                Ok(None) => {
-                    let _ = tokio::time::timeout(LOOK_AGAIN, serve::<Nowhere>(options)).await;
-                }
-                Err(error) => {
-                    let pause = pauses.failed("network");
-                    tracing::warn!(%error, ?pause, "cannot tell which network the cluster has, will look again");
-                    tokio::time::sleep(pause).await;
-                }
+            None => tokio::select! {
+                () = presence.changed() => {}
+                () = serve::<Nowhere>(options) => return,
             },
         }
     };
@@ -90,7 +88,7 @@ pub async fn run(options: &Options) {
 async fn serve<B: Backend>(options: &Options) {
     let wake = Arc::new(Notify::new());
     let (stores, following) = Stores::follow(&options.client, &wake);
-    let (backend, following_network) = B::follow(&options.client, &wake).await;
+    let (backend, following_network) = B::follow(options, &wake).await;
     let writer = Writer::new(options.client.clone(), MANAGER, options.leading.clone());
     let work = async {
         stores.ready().await;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
-use kube::Client;
 use oooi_egress::Used;
 use tokio::sync::Notify;
 
+use super::Options;
 use super::backend::{Backend, Carried, NODES, Scene, SeenNode};
 use super::faults::Faults;
 use crate::apply::Writer;
@@ -18,7 +18,7 @@ use crate::condition::Finding;
 pub(super) struct Nowhere;
 
 impl Backend for Nowhere {
-    async fn follow(_: &Client, _: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
+    async fn follow(_: &Options, _: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
         (Nowhere, future::ready(()).boxed())
     }
 

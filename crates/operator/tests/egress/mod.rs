@@ -25,6 +25,7 @@ use oooi_api::EgressIpam;
 use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::{self, Network, Options};
 use oooi_operator::metrics::Metrics;
+use oooi_operator::presence::Presence;
 use oooi_testkit::{Cluster, until};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -130,13 +131,18 @@ impl Scene {
 
     /// Starts the controller, as a new process would.
     pub(crate) async fn start(&mut self) {
+        let client = self.controllers_client().await;
+        let (presence, follow) = Presence::of(client.clone());
         let options = Options {
-            client: self.controllers_client().await,
+            client,
+            presence,
             leading: self.leading.subscribe(),
             network: self.network,
             metrics: Metrics::default(),
         };
-        self.controller = Some(tokio::spawn(async move { egress_ipam::run(&options).await }));
+        self.controller = Some(tokio::spawn(async move {
+            tokio::join!(follow, egress_ipam::run(&options));
+        }));
     }
 
     /// Ends the controller wherever it is just then.

@@ -13,16 +13,16 @@ use futures_util::future::{self, BoxFuture};
 use futures_util::{FutureExt, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::runtime::reflector::Store;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use oooi_api::EgressIpam;
 use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, EgressIPSpec};
 use oooi_egress::{Layout, Node, Used, preflight, shared_subnets};
 use oooi_plan::object_name::object_name;
 use tokio::sync::Notify;
 
+use super::Options;
 use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, loads};
 use super::decide::{Carry, Decision};
-use super::detect::is_served;
 use super::faults::Faults;
 use super::follow::follow;
 use crate::apply::{Error, Writer};
@@ -43,11 +43,10 @@ pub(super) struct Ovn {
 }
 
 impl Backend for Ovn {
-    async fn follow(client: &Client, wake: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
+    async fn follow(options: &Options, wake: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
+        let client = &options.client;
         let (egress_ips, following) = follow(Api::<EgressIP>::all(client.clone()), wake, |_| ());
-        let configs = Api::<CloudPrivateIPConfig>::all(client.clone());
-        // If nobody can tell, it is followed, and the watch goes on trying.
-        if !is_served(configs.clone()).await.unwrap_or(true) {
+        if !options.presence.has::<CloudPrivateIPConfig>() {
             return (
                 Ovn {
                     egress_ips,
@@ -56,6 +55,7 @@ impl Backend for Ovn {
                 following,
             );
         }
+        let configs = Api::<CloudPrivateIPConfig>::all(client.clone());
         let (cloud, following_cloud) = follow(configs, wake, |_| ());
         let ovn = Ovn {
             egress_ips,

@@ -17,12 +17,14 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use kube::runtime::reflector::Store;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use oooi_api::foreign::{CloudPlatform, HostSubnet, Infrastructure, NetNamespace};
 use oooi_egress::{Unplaced, Used};
 use tokio::sync::Notify;
 
+use super::Options;
 use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, loads};
+use super::detect::until_answered;
 use super::faults::Faults;
 use super::follow::follow;
 use crate::apply::Writer;
@@ -38,13 +40,14 @@ pub(super) struct Sdn {
 }
 
 impl Backend for Sdn {
-    async fn follow(client: &Client, wake: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
+    async fn follow(options: &Options, wake: &Arc<Notify>) -> (Self, BoxFuture<'static, ()>) {
+        let client = &options.client;
         let (hosts, first) = follow(Api::all(client.clone()), wake, |_| ());
         let (net_namespaces, second) = follow(Api::all(client.clone()), wake, |_| ());
         let sdn = Sdn {
             hosts,
             net_namespaces,
-            cloud: cloud(client).await,
+            cloud: until_answered("what the cluster runs on", || cloud(options)).await,
         };
         (sdn, future::join(first, second).map(drop).boxed())
     }
@@ -105,19 +108,19 @@ impl Backend for Sdn {
 }
 
 /// The cloud that the cluster runs on, if it must be asked for each address.
-async fn cloud(client: &Client) -> Option<&'static str> {
-    let infrastructure = Api::<Infrastructure>::all(client.clone())
-        .get_opt("cluster")
-        .await;
-    let infrastructure = infrastructure.unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot tell what the cluster runs on: taken as no cloud");
-        None
-    });
-    match infrastructure?.status?.platform_status?.type_? {
-        CloudPlatform::AWS => Some("AWS"),
-        CloudPlatform::Azure => Some("Azure"),
-        CloudPlatform::Other(_) => None,
+async fn cloud(options: &Options) -> Result<Option<&'static str>, kube::Error> {
+    if !options.presence.has::<Infrastructure>() {
+        return Ok(None);
     }
+    let infrastructure = Api::<Infrastructure>::all(options.client.clone())
+        .get_opt("cluster")
+        .await?;
+    let platform = infrastructure.and_then(|one| one.status?.platform_status?.type_);
+    Ok(match platform {
+        Some(CloudPlatform::AWS) => Some("AWS"),
+        Some(CloudPlatform::Azure) => Some("Azure"),
+        Some(CloudPlatform::Other(_)) | None => None,
+    })
 }
 
 fn not_on(cloud: &str, scene: &Scene<'_>) -> Carried {
