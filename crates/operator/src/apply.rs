@@ -165,24 +165,42 @@ impl Writer {
         })
     }
 
+    /// An object as it is now, if it is there.
+    pub async fn read<K: Object>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        let read = self.api::<K>(namespace).get_opt(name).await;
+        read.map_err(refused::<K>("read", &full(namespace, name)))
+    }
+
     /// Makes an object as it is wanted, and gives it as it is then.
     pub async fn apply<K: Object>(&self, wanted: &K) -> Result<K, Error> {
+        self.apply_unless(wanted, |_| false).await
+    }
+
+    /// The same, but one that is there and must not be changed now is left and given as it is.
+    pub async fn apply_unless<K: Object>(&self, wanted: &K, stays: impl Fn(&K) -> bool) -> Result<K, Error> {
         let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
         let body = to_json(wanted, &full(&namespace, &name))?;
-        self.apply_fields(wanted.meta(), body).await
+        self.apply_fields_unless(wanted.meta(), body, stays).await
     }
 
     /// The same with these fields alone: any other field of the object belongs to whoever set it.
-    pub async fn apply_fields<K: Object>(&self, metadata: &ObjectMeta, mut body: Value) -> Result<K, Error> {
+    pub async fn apply_fields<K: Object>(&self, metadata: &ObjectMeta, body: Value) -> Result<K, Error> {
+        self.apply_fields_unless(metadata, body, |_| false).await
+    }
+
+    async fn apply_fields_unless<K: Object>(
+        &self,
+        metadata: &ObjectMeta,
+        mut body: Value,
+        stays: impl Fn(&K) -> bool,
+    ) -> Result<K, Error> {
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let name = metadata.name.clone().unwrap_or_default();
         let full = full(&namespace, &name);
         let digest = digest(&body);
         body["metadata"]["annotations"][DIGEST] = json!(digest);
 
-        let api = self.api::<K>(&namespace);
-        let existing = api.get_opt(&name).await.map_err(refused::<K>("read", &full))?;
-        if let Some(existing) = existing {
+        if let Some(existing) = self.read::<K>(&namespace, &name).await? {
             let owner = identity::controller(metadata).map(|owner| owner.uid.as_str());
             let same_owner =
                 identity::owner_elsewhere(existing.meta()) == identity::owner_elsewhere(metadata);
@@ -202,12 +220,13 @@ impl Writer {
                 }
                 body.as_object_mut().map(|body| body.remove("spec"));
             }
-            if contains(&to_json(&existing, &full)?, &body) {
+            if contains(&to_json(&existing, &full)?, &body) || stays(&existing) {
                 return Ok(existing);
             }
         }
         self.may_write::<K>(&full)?;
-        api.patch(&name, &self.params(), &Patch::Apply(&body))
+        self.api::<K>(&namespace)
+            .patch(&name, &self.params(), &Patch::Apply(&body))
             .await
             .map_err(refused::<K>("apply", &full))
     }
@@ -233,10 +252,7 @@ impl Writer {
 
     /// Deletes an object that `owner` has no more use for. One that is not ours stays.
     pub async fn remove<K: Object>(&self, namespace: &str, name: &str, owner: &str) -> Result<(), Error> {
-        let full = full(namespace, name);
-        let api = self.api::<K>(namespace);
-        let existing = api.get_opt(name).await.map_err(refused::<K>("read", &full))?;
-        match existing {
+        match self.read::<K>(namespace, name).await? {
             Some(existing) => self.delete(&existing, owner).await,
             None => Ok(()),
         }

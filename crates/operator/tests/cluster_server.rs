@@ -124,6 +124,44 @@ async fn replicas_that_share_their_leases_have_no_volume_and_are_drained_one_at_
 }
 
 #[tokio::test]
+async fn of_two_replicas_one_is_changed_when_the_other_serves() {
+    let world = World::start("turns").await;
+    world.network("vlan").await;
+    let mut infra = world.infra("x");
+    infra["spec"]["infraComponents"]["dns"]["replicas"] = json!(2);
+    world.apply(infra.clone()).await;
+    let serves = |deployment: &Deployment| {
+        let status = deployment.status.as_ref();
+        status.is_some_and(|status| status.available_replicas == Some(1))
+    };
+    world.run_replica("x-dns", 1, "10.20.0.3").await;
+    world.run_replica("x-dns", 2, "10.20.0.4").await;
+    world.wait::<Deployment>("x-dns", "to serve", serves).await;
+    world.wait::<Deployment>("x-dns-r2", "to serve", serves).await;
+
+    infra["spec"]["infraComponents"]["dns"]["resources"] = json!({"requests": {"memory": "99Mi"}});
+    world.apply(infra).await;
+    let changed = |deployment: &Deployment| {
+        let resources = pod_of(deployment).containers[0].resources.clone();
+        let asked = resources.and_then(|resources| resources.requests?.get("memory").cloned());
+        asked.is_some_and(|asked| asked.0 == "99Mi")
+    };
+    world.wait::<Deployment>("x-dns", "to be changed", changed).await;
+    let stopped = |deployment: &Deployment| changed(deployment) && !serves(deployment);
+    world.wait::<Deployment>("x-dns", "to be replaced", stopped).await;
+    let second: Deployment = world.wait("x-dns-r2", "to be there", |_| true).await;
+    assert!(
+        !changed(&second) && serves(&second),
+        "somebody has to answer: {second:?}"
+    );
+
+    world.run_replica("x-dns", 1, "10.20.0.3").await;
+    world
+        .wait::<Deployment>("x-dns-r2", "to be changed in its turn", changed)
+        .await;
+}
+
+#[tokio::test]
 async fn a_volume_that_cannot_come_is_said_with_its_class() {
     let world = World::start("volume").await;
     world.network("vlan").await;

@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 
 use super::build::{Objects, build};
 use super::grant::elsewhere;
+use super::roll_out::roll_out;
 use super::{Error, Server, ServerContext, Target, Wants, admit};
 use crate::identity::NETWORK_POLICY;
 
@@ -71,10 +72,7 @@ pub(super) async fn carry_out<S: Server>(
                 .await?;
         }
     }
-    let mut applied = Vec::new();
-    for deployment in &deployments {
-        applied.push(writer.apply(deployment).await?);
-    }
+    let applied = roll_out(writer, &deployments).await?;
     let keep: Vec<String> = deployments
         .iter()
         .filter_map(|d| d.metadata.name.clone())

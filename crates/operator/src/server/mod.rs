@@ -11,6 +11,7 @@ mod build;
 mod carry_out;
 mod grant;
 mod observe;
+mod roll_out;
 mod status;
 mod told;
 mod wants;

@@ -189,8 +189,15 @@ impl World {
 
     /// Stands in for the node of a server's only pod: it has its address on the VLAN and is ready.
     pub(crate) async fn run_pod(&self, server: &str, address: &str) -> String {
+        self.run_replica(server, 1, address).await
+    }
+
+    /// The same for one of several replicas.
+    pub(crate) async fn run_replica(&self, server: &str, number: usize, address: &str) -> String {
         let pods = self.api::<Pod>();
-        let selector = ListParams::default().labels(&format!("app.kubernetes.io/instance={server}"));
+        let selector =
+            format!("app.kubernetes.io/instance={server},hostedcluster.densityops.com/replica={number}");
+        let selector = ListParams::default().labels(&selector);
         let pod = until(&format!("a pod of {server}"), LIMIT, async || {
             let list = pods.list(&selector).await.map_err(|error| error.to_string())?;
             list.items
