@@ -5,8 +5,9 @@ A kind is a generator that tries once, and says what failed by what it yields or
     connections HOST PORT CA   a new TLS connection and a request each time, by name, trying every address
     held HOST PORT CA          a request each time on one connection that is kept; a broken one is opened again
     watch HOST PORT CA CERT KEY  a watch of nodes that is kept: each time, whether it still stands
+    bulk HOST PORT CA CERT KEY  a document of megabytes each time, on one connection that is kept
     names HOST                 the address of a name, from the resolvers that DHCP gave, each asked twice at most, as any client does
-    leases                     a lease renewed each time
+    leases                     a lease renewed each time, for the same address
 """
 
 import http.client
@@ -41,8 +42,8 @@ def connect(host, port, ca, certificate=None):
     raise refused
 
 
-def ask(connection):
-    connection.request("GET", "/")
+def ask(connection, path="/"):
+    connection.request("GET", path)
     answer = connection.getresponse()
     answer.read()
     if answer.status != 200:
@@ -81,6 +82,13 @@ def watch(host, port, ca, certificate, key):
         yield
 
 
+def bulk(host, port, ca, certificate, key):
+    connection = connect(host, int(port), ca, (certificate, key))
+    while True:
+        ask(connection, "/openapi/v2")
+        yield
+
+
 def names(host):
     with open("/etc/resolv.conf") as file:
         servers = [line.split()[1] for line in file if line.startswith("nameserver")]
@@ -113,7 +121,7 @@ def leases():
         with open(script, "w") as file:
             file.write(
                 '#!/bin/sh\ncase $1 in bound|renew) ip address replace "$ip/$mask" dev eth0; '
-                f"echo $1 >> {events};; esac\n"
+                f"echo $ip >> {events};; esac\n"
             )
         os.chmod(script, 0o755)
         client = subprocess.Popen(
@@ -121,25 +129,33 @@ def leases():
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        seen = 0
+        seen, first = 0, None
 
-        def count():
-            return os.path.getsize(events) if os.path.exists(events) else 0
+        def addresses():
+            if not os.path.exists(events):
+                return []
+            with open(events) as file:
+                return file.read().split()
 
         while True:
             late = time.monotonic() + (30 if seen == 0 else 2)
-            while count() == seen and time.monotonic() < late:
+            while len(addresses()) == seen and time.monotonic() < late:
                 if client.poll() is not None:
                     raise SystemExit("udhcpc ended")
                 time.sleep(0.02)
-            yield None if count() > seen else "no answer to a renewal"
-            seen = count()
+            heard = addresses()
+            first = first or (heard or [None])[0]
+            if len(heard) == seen:
+                yield "no answer to a renewal"
+            else:
+                yield None if heard[-1] == first else f"{heard[-1]} instead of {first}"
+            seen = len(heard)
             time.sleep(0.5)
             client.send_signal(signal.SIGUSR1)
 
 
 def main():
-    kinds = {"connections": connections, "held": held, "watch": watch, "names": names, "leases": leases}
+    kinds = {"connections": connections, "held": held, "watch": watch, "bulk": bulk, "names": names, "leases": leases}
     kind, arguments = kinds[sys.argv[1]], sys.argv[2:]
     attempts = kind(*arguments)
     while True:

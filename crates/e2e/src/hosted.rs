@@ -142,6 +142,24 @@ impl<'a> Hosted<'a> {
             .map(drop)
     }
 
+    /// Has the gateway run with another engine.
+    pub async fn choose_engine(&self, engine: &str) -> Result<()> {
+        let chosen = format!("hostedcluster.densityops.com/proxy-engine={engine}");
+        let annotate = ["annotate", "hostedcluster", self.name, &chosen, "--overwrite"];
+        let namespace = ["--namespace", Self::NAMESPACE];
+        self.node.kubectl(&[&annotate[..], &namespace].concat()).await?;
+        until("the gateway to get its engine", PATIENCE, async || {
+            let server = format!("proxyserver/{}-proxy", self.name);
+            let path = "--output=jsonpath={.spec.engine}";
+            let look = [&["get", &server, path], &namespace[..]].concat();
+            match self.node.kubectl(&look).await {
+                Ok(now) if now == engine => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
     /// Waits until the Infra says that it is ready.
     pub async fn ready(&self) -> Result<()> {
         let infra = format!("infra/{}", self.name);

@@ -3,137 +3,31 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::fmt::Write;
-use std::time::{Duration, Instant};
+mod harm;
+mod run;
 
-use oooi_e2e::{Hosted, PATIENCE, Result, Seen, Traffic, deploy, join};
-use oooi_testkit::{Node, Tenant, until};
+use oooi_e2e::{Hosted, Result, Traffic, deploy, join};
+use oooi_testkit::{Node, Tenant};
+use serde_json::json;
 
-/// How long traffic is watched after a fault, beyond its recovery.
-const SETTLE: Duration = Duration::from_secs(3);
-
-/// What stands above the table in the documentation.
-const PAGE: &str = "\
-# Reliability
-
-What was lost when something broke, as `make e2e` measured it on one machine with a real kubelet, API server, Multus and
-kube-router. A worker of a hosted cluster stands on the VLAN and does all of this at once, about ten times a second:
-
-| traffic | what it does |
-|---|---|
-| connections | opens a TLS connection by name, asks, closes; tries every address of the name |
-| held | asks again and again on one connection that it keeps |
-| watch | holds a watch on the hosted API server |
-| names | asks the resolvers that DHCP gave it |
-| leases | renews its lease |
-
-*Lost* counts failed attempts, *outage* is the longest time from a failure to the next success, *allowed* is what the
-test accepts. A single replica is away while its pod is replaced. With two, a client that tries the next address loses
-nothing but the connections of the pod that died; it opens those again at once.
-
-";
-const HEAD: &str = "| fault | traffic | lost | outage | allowed |\n|---|---|---|---|---|\n";
-
-/// Drops every packet to the management API server. Those to the hosted one pass through the node.
-const SILENCE: &str =
-    "table ip fault { chain input { type filter hook input priority -300; tcp dport 6443 drop; }; }";
+use run::Run;
 
 /// How many seconds a pod may take to be replaced, on a machine that builds at the same time.
 const REPLACED: u64 = 60;
+/// How many seconds the kubelet may take to start a container again.
+const RESTARTED: u64 = 20;
 
-/// A fault and the longest outage that each kind of traffic may have. What is not named loses nothing.
-struct Fault {
-    what: &'static str,
-    allowed: &'static [(&'static str, u64)],
-}
+/// How many seconds all pods of a node may take to run again.
+const REBOOTED: u64 = 150;
 
-/// One run of all faults against one cluster.
-struct Run<'a> {
-    node: &'a Node,
-    hosted: &'a Hosted<'a>,
-    traffic: Vec<Traffic>,
-    table: String,
-    broken: Vec<String>,
-}
-
-impl Run<'_> {
-    /// Does something harmful, waits until all traffic is well again, and holds what was lost against the table.
-    async fn fault(&mut self, fault: Fault, act: impl AsyncFnOnce(&Node, &Hosted<'_>) -> Result<()>) {
-        let marks: Vec<u64> = self.traffic.iter().map(Traffic::mark).collect();
-        let began = Instant::now();
-        let acted = act(self.node, self.hosted).await;
-        if let Err(error) = acted {
-            panic!("{}: {error}", fault.what);
-        }
-        let since = |traffic: &[Traffic]| -> Vec<Seen> {
-            traffic
-                .iter()
-                .zip(&marks)
-                .map(|(one, mark)| one.since(*mark))
-                .collect()
-        };
-        until("traffic to be well for a while", PATIENCE, async || {
-            let before: Vec<u64> = self.traffic.iter().map(Traffic::mark).collect();
-            tokio::time::sleep(SETTLE).await;
-            let ill: Vec<String> = self
-                .traffic
-                .iter()
-                .zip(before)
-                .map(|(one, mark)| (one.name(), one.since(mark)))
-                .filter(|(_, seen)| seen.failed > 0 || seen.attempts == 0)
-                .map(|(name, seen)| format!("{name}: {}", seen.reason))
-                .collect();
-            if ill.is_empty() {
-                Ok(())
-            } else {
-                Err(ill.join("; "))
-            }
-        })
-        .await
-        .unwrap_or_else(|error| panic!("{}: {error}", fault.what));
-        for (one, seen) in self.traffic.iter().zip(since(&self.traffic)) {
-            let allowed = fault.allowed.iter().find(|(name, _)| *name == one.name());
-            let allowed = allowed.map_or(0, |(_, seconds)| *seconds);
-            let Seen {
-                attempts,
-                failed,
-                outage,
-                ..
-            } = &seen;
-            let outage = outage.as_secs_f64();
-            writeln!(
-                self.table,
-                "| {} | {} | {failed} of {attempts} | {outage:.1} s | {allowed} s |",
-                fault.what,
-                one.name()
-            )
-            .unwrap();
-            if outage > allowed as f64 || (allowed == 0 && *failed > 0) {
-                self.broken.push(format!(
-                    "{}: {} lost {failed} of {attempts} in {outage:.1} s ({})",
-                    fault.what,
-                    one.name(),
-                    seen.reason
-                ));
-            }
-        }
-        println!("{}: {:.1} s", fault.what, began.elapsed().as_secs_f64());
-    }
-}
-
-/// Ends the pod of a server within a second, and waits until it is gone.
-async fn kill_pod(node: &Node, namespace: &str, selector: &str) -> Result<()> {
-    let arguments = [
-        "delete",
-        "pod",
-        "--grace-period=1",
-        "--namespace",
-        namespace,
-        "--selector",
-        selector,
-    ];
-    node.kubectl(&arguments).await.map(drop)
-}
+/// What goes through a gateway, and what of it stands on connections that are kept.
+const GATEWAY: &[(&str, u64)] = &[
+    ("connections", REPLACED),
+    ("held", REPLACED),
+    ("watch", REPLACED),
+    ("bulk", REPLACED),
+];
+const KEPT: &[(&str, u64)] = &[("held", 10), ("watch", 10), ("bulk", 10)];
 
 /// The traffic of a worker: what a node and its users do all the time.
 fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec<Traffic>> {
@@ -145,60 +39,141 @@ fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec
         hosted.published("ignition"),
         hosted.published("oauth"),
     );
+    let as_user: [&str; 5] = [&api, "6443", &ca, &certificate, &key];
     Ok(vec![
         Traffic::start(tenant, "connections", &[&ignition, "443", &ca])?,
         Traffic::start(tenant, "held", &[&oauth, "443", &ca])?,
-        Traffic::start(tenant, "watch", &[&api, "6443", &ca, &certificate, &key])?,
+        Traffic::start(tenant, "watch", &as_user)?,
+        Traffic::start(tenant, "bulk", &as_user)?,
         Traffic::start(tenant, "names", &[&api])?,
         Traffic::start(leasing, "leases", &[])?,
     ])
 }
 
-/// Asks for two replicas of each server, by fields of the Infra that nobody else owns.
-async fn two_of_each(node: &Node, hosted: &Hosted<'_>) {
-    let components = serde_json::json!({
-        "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
-    });
-    let patch = serde_json::json!({"spec": {"infraComponents": components}}).to_string();
-    let infra = format!("infra/{}", hosted.name());
-    let arguments = [
-        "patch",
-        &infra,
-        "--namespace",
-        Hosted::NAMESPACE,
-        "--type=merge",
-        "--patch",
-        &patch,
-    ];
-    node.kubectl(&arguments).await.unwrap();
-    until("two replicas of each server", PATIENCE, async || {
-        let path = "--output=jsonpath={range .items[*]}{.metadata.name}={.status.readyReplicas} {end}";
-        let ready = node
-            .kubectl(&["get", "deployments", "--namespace", Hosted::NAMESPACE, path])
-            .await
-            .map_err(|error| error.to_string())?;
-        let missing = |name: &str| {
-            let (first, second) = (
-                format!("{}-{name}=1 ", hosted.name()),
-                format!("{}-{name}-r2=1 ", hosted.name()),
-            );
-            !(ready.contains(&first) && ready.contains(&second))
-        };
-        if ["dhcp", "dns", "proxy"].into_iter().any(missing) {
-            Err(ready)
-        } else {
-            Ok(())
-        }
+/// One of each server, and the native engine.
+async fn alone(run: &mut Run<'_>, leases: &str) {
+    run.fault("nothing", &[], async |_, _| Ok(())).await;
+    run.fault("management API server silent for 15 s", &[], async |node, _| {
+        harm::silence_the_api_server(node).await
     })
-    .await
-    .unwrap();
-    hosted.ready().await.unwrap();
+    .await;
+    run.fault("every manager killed", &[], async |node, _| {
+        harm::kill_managers(node).await
+    })
+    .await;
+    run.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
+        harm::replace_backend(hosted).await
+    })
+    .await;
+    run.fault(
+        "configuration of each server changed",
+        &[],
+        harm::change_configuration,
+    )
+    .await;
+    run.fault("gateway pod killed", GATEWAY, async |node, hosted| {
+        harm::kill(node, hosted, "proxy").await
+    })
+    .await;
+    let names: &[_] = &[("names", REPLACED), ("connections", REPLACED)];
+    run.fault("DNS pod killed", names, async |node, hosted| {
+        harm::kill(node, hosted, "dns").await
+    })
+    .await;
+    run.fault(
+        "DHCP pod killed",
+        &[("leases", REPLACED)],
+        async |node, hosted| harm::kill(node, hosted, "dhcp").await,
+    )
+    .await;
+    run.fault(
+        "volume of the leases full for 15 s",
+        &[("leases", RESTARTED)],
+        async |node, _| harm::fill(node, leases).await,
+    )
+    .await;
+}
+
+/// The node of everything, hosted control plane and servers alike.
+async fn reboot(run: &mut Run<'_>) {
+    let everything: &[_] = &[
+        ("connections", REBOOTED),
+        ("held", REBOOTED),
+        ("watch", REBOOTED),
+        ("bulk", REBOOTED),
+        ("names", REBOOTED),
+        ("leases", REBOOTED),
+    ];
+    run.fault(
+        "the only management node rebooted",
+        everything,
+        async |node, hosted| {
+            node.reboot()?;
+            hosted.ready().await
+        },
+    )
+    .await;
+}
+
+/// The same gateway with Envoy.
+async fn with_envoy(run: &mut Run<'_>) {
+    run.fault(
+        "gateway moved from the native engine to Envoy",
+        GATEWAY,
+        async |_, hosted| {
+            hosted.choose_engine("Envoy").await?;
+            hosted.ready().await
+        },
+    )
+    .await;
+    run.fault("xDS manager killed", &[], async |node, hosted| {
+        harm::kill_in_gateway(node, hosted, "proxy").await?;
+        hosted.ready().await
+    })
+    .await;
+    let restarted: &[_] = &[
+        ("connections", RESTARTED),
+        ("held", RESTARTED),
+        ("watch", RESTARTED),
+        ("bulk", RESTARTED),
+    ];
+    run.fault("Envoy killed", restarted, async |node, hosted| {
+        harm::kill_in_gateway(node, hosted, "envoy").await
+    })
+    .await;
+}
+
+/// Two of each server, with Envoy.
+async fn two_of_each(run: &mut Run<'_>) {
+    run.fault("one of two gateway pods killed", KEPT, async |node, hosted| {
+        harm::kill_first(node, hosted, "proxy").await
+    })
+    .await;
+    run.fault("one of two DNS pods killed", &[], async |node, hosted| {
+        harm::kill_first(node, hosted, "dns").await
+    })
+    .await;
+    // A client renews with the server that it knows, and asks all of them later.
+    run.fault(
+        "one of two DHCP pods killed",
+        &[("leases", REPLACED)],
+        async |node, hosted| harm::kill_first(node, hosted, "dhcp").await,
+    )
+    .await;
+    let upgraded: &[_] = &[("held", 10), ("watch", 10), ("bulk", 10), ("leases", REPLACED)];
+    run.fault("another image for two of each", upgraded, async |node, hosted| {
+        harm::upgrade(node, hosted, "localhost/oooi:next").await
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn what_worked_goes_on_when_something_breaks() {
     let node = Node::shared().await.unwrap();
-    node.volume("gamma-leases").await.unwrap();
+    let leases = node.volume("gamma-leases").await.unwrap();
+    // Of a size that can be filled.
+    node.run("mount", &["-t", "tmpfs", "-o", "size=8m", "leases", &leases])
+        .unwrap();
     let (deployed, hosted) = tokio::join!(deploy(node), Hosted::start(node, "gamma"));
     deployed.unwrap();
     let hosted = hosted.unwrap();
@@ -206,140 +181,30 @@ async fn what_worked_goes_on_when_something_breaks() {
     hosted.ready().await.unwrap();
     let worker = join(node, &hosted, "gamma-workers-1").await.unwrap();
     let leasing = node.tenant("leasing").await.unwrap();
-    let mut run = Run {
+    let mut run = Run::new(
         node,
-        hosted: &hosted,
-        traffic: traffic(&hosted, worker.tenant(), &leasing).unwrap(),
-        table: HEAD.to_owned(),
-        broken: Vec::new(),
-    };
+        &hosted,
+        traffic(&hosted, worker.tenant(), &leasing).unwrap(),
+    );
+    alone(&mut run, &leases).await;
+    with_envoy(&mut run).await;
+    reboot(&mut run).await;
 
-    run.fault(
-        Fault {
-            what: "nothing",
-            allowed: &[],
-        },
-        async |_, _| Ok(()),
-    )
-    .await;
-    run.fault(
-        Fault {
-            what: "management API server silent for 15 s",
-            allowed: &[],
-        },
-        async |node, _| {
-            node.run("nft", &[SILENCE])?;
-            tokio::time::sleep(Duration::from_secs(15)).await;
-            node.run("nft", &["delete table ip fault"]).map(drop)
-        },
-    )
-    .await;
-    run.fault(
-        Fault {
-            what: "every manager killed",
-            allowed: &[],
-        },
-        async |node, _| kill_pod(node, "oooi-system", "app.kubernetes.io/component=manager").await,
-    )
-    .await;
-    run.fault(
-        Fault {
-            what: "a backend replaced",
-            allowed: &[("connections", 5)],
-        },
-        async |_, hosted| {
-            hosted
-                .within(&["rollout", "restart", "deployment/ignition-server-proxy"])
-                .await?;
-            hosted
-                .within(&[
-                    "rollout",
-                    "status",
-                    "deployment/ignition-server-proxy",
-                    "--timeout=60s",
-                ])
-                .await
-                .map(drop)
-        },
-    )
-    .await;
-    let gateway: &[_] = &[("connections", REPLACED), ("held", REPLACED), ("watch", REPLACED)];
-    run.fault(
-        Fault {
-            what: "gateway pod killed",
-            allowed: gateway,
-        },
-        async |node, _| {
-            kill_pod(
-                node,
-                Hosted::NAMESPACE,
-                "app=proxy-server,app.kubernetes.io/instance=gamma-proxy",
-            )
-            .await
-        },
-    )
-    .await;
-    run.fault(
-        Fault {
-            what: "DNS pod killed",
-            allowed: &[("names", REPLACED), ("connections", REPLACED)],
-        },
-        async |node, _| {
-            kill_pod(
-                node,
-                Hosted::NAMESPACE,
-                "app=dns-server,app.kubernetes.io/instance=gamma-dns",
-            )
-            .await
-        },
-    )
-    .await;
-    run.fault(
-        Fault {
-            what: "DHCP pod killed",
-            allowed: &[("leases", REPLACED)],
-        },
-        async |node, _| {
-            kill_pod(
-                node,
-                Hosted::NAMESPACE,
-                "app=dhcp-server,app.kubernetes.io/instance=gamma-dhcp",
-            )
-            .await
-        },
-    )
-    .await;
-
-    two_of_each(node, &hosted).await;
+    let two = json!({
+        "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
+    });
+    harm::change(node, &hosted, &two).await.unwrap();
+    let names = ["dhcp", "dhcp-r2", "dns", "dns-r2", "proxy", "proxy-r2"];
+    harm::replicas(node, &hosted, &names).await.unwrap();
     // Who boots now knows both of each.
     let mut booted = node.tenant("booted").await.unwrap();
     booted.boot().await.unwrap();
     let leasing = node.tenant("leasing-too").await.unwrap();
-    run.traffic = traffic(&hosted, &booted, &leasing).unwrap();
-    let again: &[_] = &[("held", 10), ("watch", 10)];
-    for (server, what, allowed) in [
-        ("proxy", "one of two gateway pods killed", again),
-        ("dns", "one of two DNS pods killed", &[]),
-        // A client renews with the server that it knows, and asks all of them later.
-        ("dhcp", "one of two DHCP pods killed", &[("leases", REPLACED)]),
-    ] {
-        run.fault(Fault { what, allowed }, async |node, _| {
-            let first = format!("app={server}-server,app.kubernetes.io/instance=gamma-{server},hostedcluster.densityops.com/replica=1");
-            kill_pod(node, Hosted::NAMESPACE, &first).await?;
-            // The next fault waits for the one that takes its place.
-            let deployment = format!("deployment/gamma-{server}");
-            let ready = ["rollout", "status", &deployment, "--namespace", Hosted::NAMESPACE, "--timeout=120s"];
-            node.kubectl(&ready).await.map(drop)
-        })
-        .await;
-    }
+    run.go_on_with(traffic(&hosted, &booted, &leasing).unwrap());
+    two_of_each(&mut run).await;
 
-    println!("{}", run.table);
-    drop(run.traffic);
+    let broken = run.end();
     drop(worker);
     hosted.delete().await.unwrap();
-    if let Ok(path) = std::env::var("RELIABILITY") {
-        std::fs::write(path, format!("{PAGE}{}", run.table)).unwrap();
-    }
-    assert!(run.broken.is_empty(), "{}", run.broken.join("\n"));
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

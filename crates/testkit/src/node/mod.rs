@@ -57,6 +57,24 @@ pub struct Node {
     owned: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// Ends what a reboot ends, and starts kubelet and runtime again with the arguments that they had. They end with the
+/// machine.
+const REBOOT: &str = r#"
+find() { for pid in $(pgrep -x "$1"); do if grep -qzxF -e "$2" "/proc/$pid/cmdline"; then echo "$pid"; fi; done; }
+kubelet=$(find kubelet "--config=$STATE/kubelet.json")
+containerd=$(find containerd "$STATE/containerd.toml")
+for pid in $kubelet $containerd; do cp "/proc/$pid/cmdline" "/run/$pid.command"; kill -KILL "$pid"; done
+for shim in $(pgrep -f "^[^ ]*containerd-shim.* -address $SOCKET"); do
+    kill -KILL $(pgrep -P "$shim") "$shim" || true # some end with others
+done
+for namespace in $(ls /run/netns | grep '^cni-'); do ip netns delete "$namespace"; done
+grep -o ' /run/containerd/[^ ]*' /proc/mounts | xargs -r umount --lazy
+rm -rf /run/containerd
+start() { xargs -0 -a "/run/$1.command" setsid --fork >> "$LOGS/$2.log" 2>&1 < /dev/null; }
+start "$containerd" containerd
+start "$kubelet" kubelet
+"#;
+
 impl Deref for Node {
     type Target = Cluster;
 
@@ -200,15 +218,80 @@ impl Node {
         self.import_image(&archive).map(|_| "localhost/oooi:dev")
     }
 
+    /// Gives the image of this checkout another name besides.
+    pub fn tag_own_image(&self, name: &str) -> Result<(), Error> {
+        let tag = [
+            "--address",
+            settings::SOCKET,
+            "--namespace",
+            "k8s.io",
+            "images",
+            "tag",
+            "--force",
+        ];
+        self.run("ctr", &[&tag[..], &["localhost/oooi:dev", name]].concat())
+            .map(drop)
+    }
+
+    /// Kills the processes of a container in the pods that a selector chooses, as the kernel would.
+    pub async fn kill_container(
+        &self,
+        namespace: &str,
+        selector: &str,
+        container: &str,
+    ) -> Result<(), Error> {
+        let path = format!(
+            "--output=jsonpath={{.items[*].status.containerStatuses[?(@.name==\"{container}\")].containerID}}"
+        );
+        let look = [
+            "get",
+            "pods",
+            "--namespace",
+            namespace,
+            "--selector",
+            selector,
+            &path,
+        ];
+        for id in self.kubectl(&look).await?.split_whitespace() {
+            let id = id.trim_start_matches("containerd://");
+            let kill = [
+                "--address",
+                settings::SOCKET,
+                "--namespace",
+                "k8s.io",
+                "tasks",
+                "kill",
+                "--signal",
+                "SIGKILL",
+                id,
+            ];
+            self.run("ctr", &kill)?;
+        }
+        Ok(())
+    }
+
+    /// What a node loses when it reboots: its kubelet and container runtime end, every container is gone with its
+    /// network namespace and what the runtime knew of it; then both start again. Images, volumes and what kubelet and
+    /// tenants keep stay.
+    pub fn reboot(&self) -> Result<(), Error> {
+        let mut command = self.command("sh");
+        command.args(["-euc", REBOOT]);
+        command
+            .env("STATE", self.state())
+            .env("LOGS", self.logs_directory())
+            .env("SOCKET", settings::SOCKET);
+        process::output(command).map(drop)
+    }
+
     /// A tenant on the VLAN: a network namespace with nothing but an interface `eth0` on the bridge.
     pub async fn tenant(&self, name: &str) -> Result<Tenant, Error> {
         Tenant::start(self.state(), self.place, name).await
     }
 
-    /// A volume on the node that one claim without a storage class may bind, of 1 GiB.
+    /// A volume on the node that one claim without a storage class may bind, of 1 GiB; its folder.
     ///
     /// It is of the kind `local`, which gives files to the group of a pod (`fsGroup`) as real storage does.
-    pub async fn volume(&self, name: &str) -> Result<(), Error> {
+    pub async fn volume(&self, name: &str) -> Result<String, Error> {
         let path = machine::volatile(self.state()).join("volumes").join(name);
         self.run("mkdir", &["--parents", &path.to_string_lossy()])?;
         let here = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": [settings::NAME]}]);
@@ -223,7 +306,8 @@ impl Node {
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}},
             },
         });
-        self.apply(&volume.to_string()).await.map(drop)
+        self.apply(&volume.to_string()).await?;
+        Ok(path.to_string_lossy().into_owned())
     }
 
     /// Imports the images of the testbed once containerd answers.

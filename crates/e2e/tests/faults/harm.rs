@@ -1,0 +1,178 @@
+//! What is done to the cluster.
+
+use std::time::Duration;
+
+use oooi_e2e::{Hosted, PATIENCE, Result};
+use oooi_testkit::{Node, until};
+use serde_json::{Value, json};
+
+/// Drops every packet to the management API server. Those to the hosted one pass through the node.
+const SILENCE: &str =
+    "table ip fault { chain input { type filter hook input priority -300; tcp dport 6443 drop; }; }";
+
+/// How long something stays broken.
+const FOR: Duration = Duration::from_secs(15);
+
+/// The pods of a server: `dhcp`, `dns` or `proxy`.
+fn pods_of(hosted: &Hosted<'_>, server: &str) -> String {
+    format!(
+        "app={server}-server,app.kubernetes.io/instance={}-{server}",
+        hosted.name()
+    )
+}
+
+pub(crate) async fn silence_the_api_server(node: &Node) -> Result<()> {
+    node.run("nft", &[SILENCE])?;
+    tokio::time::sleep(FOR).await;
+    node.run("nft", &["delete table ip fault"]).map(drop)
+}
+
+/// Ends pods within a second, and waits until they are gone.
+async fn kill_pods(node: &Node, namespace: &str, selector: &str) -> Result<()> {
+    let delete = [
+        "delete",
+        "pod",
+        "--grace-period=1",
+        "--namespace",
+        namespace,
+        "--selector",
+        selector,
+    ];
+    node.kubectl(&delete).await.map(drop)
+}
+
+pub(crate) async fn kill_managers(node: &Node) -> Result<()> {
+    kill_pods(node, "oooi-system", "app.kubernetes.io/component=manager").await
+}
+
+/// Ends the pods of a server.
+pub(crate) async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
+    kill_pods(node, Hosted::NAMESPACE, &pods_of(hosted, server)).await
+}
+
+/// Ends the pod of a server's first replica, and waits for the one that takes its place: the next fault is another.
+pub(crate) async fn kill_first(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
+    let first = format!(
+        "{},hostedcluster.densityops.com/replica=1",
+        pods_of(hosted, server)
+    );
+    kill_pods(node, Hosted::NAMESPACE, &first).await?;
+    rolled_out(node, &format!("{}-{server}", hosted.name())).await
+}
+
+/// Kills the process of a container in the pods of the gateway; the kubelet starts it again.
+pub(crate) async fn kill_in_gateway(node: &Node, hosted: &Hosted<'_>, container: &str) -> Result<()> {
+    node.kill_container(Hosted::NAMESPACE, &pods_of(hosted, "proxy"), container)
+        .await
+}
+
+/// Replaces a backend, as a rollout does.
+pub(crate) async fn replace_backend(hosted: &Hosted<'_>) -> Result<()> {
+    let deployment = "deployment/ignition-server-proxy";
+    hosted.within(&["rollout", "restart", deployment]).await?;
+    hosted
+        .within(&["rollout", "status", deployment, "--timeout=60s"])
+        .await
+        .map(drop)
+}
+
+async fn rolled_out(node: &Node, deployment: &str) -> Result<()> {
+    let deployment = format!("deployment/{deployment}");
+    let status = [
+        "rollout",
+        "status",
+        &deployment,
+        "--namespace",
+        Hosted::NAMESPACE,
+        "--timeout=120s",
+    ];
+    node.kubectl(&status).await.map(drop)
+}
+
+/// Changes fields of the Infra that belong to people.
+pub(crate) async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value) -> Result<()> {
+    let patch = json!({"spec": {"infraComponents": components}}).to_string();
+    let infra = format!("infra/{}", hosted.name());
+    let patch = [
+        "patch",
+        &infra,
+        "--namespace",
+        Hosted::NAMESPACE,
+        "--type=merge",
+        "--patch",
+        &patch,
+    ];
+    node.kubectl(&patch).await.map(drop)
+}
+
+/// Changes something of each server that is taken over while it runs, and waits until all of it is served.
+pub(crate) async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let components = json!({
+        "dhcp": {"options": [{"code": 66, "value": "boot.example.com"}]},
+        "dns": {"staticEntries": [{"hostname": "added.example.com", "ip": "192.0.2.1"}]},
+        "proxy": {"idleTimeout": "12h"},
+    });
+    change(node, hosted, &components).await?;
+    hosted.ready().await
+}
+
+/// Waits until every server runs with so many replicas.
+pub(crate) async fn replicas(node: &Node, hosted: &Hosted<'_>, names: &[&str]) -> Result<()> {
+    until("the replicas of each server", PATIENCE, async || {
+        let path = "--output=jsonpath={range .items[*]}{.metadata.name}={.status.readyReplicas} {end}";
+        let ready = node
+            .kubectl(&["get", "deployments", "--namespace", Hosted::NAMESPACE, path])
+            .await
+            .map_err(|error| error.to_string())?;
+        let missing = |name: &&str| !ready.contains(&format!("{}-{name}=1 ", hosted.name()));
+        if names.iter().any(missing) {
+            Err(ready)
+        } else {
+            Ok(())
+        }
+    })
+    .await?;
+    hosted.ready().await
+}
+
+/// Gives every server another image, by the manager, as an upgrade does; waits until all run it.
+pub(crate) async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Result<()> {
+    node.tag_own_image(image)?;
+    let own = ["--namespace", "oooi-system"];
+    let chosen = format!("RELATED_IMAGE_OOOI={image}");
+    node.kubectl(&[&["set", "env", "deployment/oooi-manager", &chosen], &own[..]].concat())
+        .await?;
+    let rolled = ["rollout", "status", "deployment/oooi-manager", "--timeout=120s"];
+    node.kubectl(&[&rolled[..], &own[..]].concat()).await?;
+    let path = "--output=jsonpath={range .items[*]}{.spec.template.spec.containers[*].image}:\
+                {.metadata.generation}={.status.observedGeneration},{.status.availableReplicas}\n{end}";
+    let selector = "--selector=app.kubernetes.io/managed-by=oooi";
+    until("every server to run the new image", PATIENCE, async || {
+        let look = [
+            "get",
+            "deployments",
+            "--namespace",
+            Hosted::NAMESPACE,
+            selector,
+            path,
+        ];
+        let said = node.kubectl(&look).await.map_err(|error| error.to_string())?;
+        let done = |line: &str| {
+            let generations = line.rsplit(':').next().and_then(|rest| rest.split_once('='));
+            let up = generations.is_some_and(|(wanted, seen)| seen == format!("{wanted},1"));
+            line.contains(image) && up
+        };
+        if said.lines().all(done) { Ok(()) } else { Err(said) }
+    })
+    .await?;
+    hosted.ready().await
+}
+
+/// Fills the volume of the leases for a while.
+pub(crate) async fn fill(node: &Node, volume: &str) -> Result<()> {
+    let file = format!("{volume}/full");
+    // It ends when nothing fits any more: that is what is wanted.
+    node.run("sh", &["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true", &file])?;
+    tokio::time::sleep(FOR).await;
+    node.run("rm", &[&file]).map(drop)
+}
