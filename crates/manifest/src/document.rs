@@ -21,12 +21,13 @@ pub struct Document {
     kind: String,
 }
 
-/// Reads all documents of a manifest. What is not a Kubernetes object is a mistake.
+/// Reads all documents of a manifest. What is not a Kubernetes object is a mistake; a `List`, which is what
+/// `kubectl get -o yaml` writes, stands for its items.
 pub fn read(source: &Arc<Source>) -> Result<Vec<Document>, Vec<Mistake>> {
     let nodes = yaml::parse(source).map_err(|mistake| vec![mistake])?;
     let mut documents = Vec::new();
     let mut mistakes = Vec::new();
-    for node in nodes {
+    for node in nodes.into_iter().flat_map(items) {
         match Document::new(source, node) {
             Ok(document) => documents.push(document),
             Err(mistake) => mistakes.push(mistake),
@@ -36,6 +37,19 @@ pub fn read(source: &Arc<Source>) -> Result<Vec<Document>, Vec<Mistake>> {
         Ok(documents)
     } else {
         Err(mistakes)
+    }
+}
+
+/// The items of a `List`, else the object itself. A list inside a list has not been seen, and is an object.
+fn items(node: Node) -> Vec<Node> {
+    let says = |key: &str, wanted: &str| match node.get(key).map(|entry| &entry.value.data) {
+        Some(Data::Scalar(Value::String(text))) => text == wanted,
+        _ => false,
+    };
+    let is_list = says("apiVersion", "v1") && says("kind", "List");
+    match node.get("items").map(|entry| &entry.value.data) {
+        Some(Data::List(items)) if is_list => items.clone(),
+        _ => vec![node],
     }
 }
 

@@ -96,3 +96,30 @@ fn a_null_counts_as_absent() {
     let text = "apiVersion: redhatcop.redhat.io/v1alpha1\nkind: EgressIPAM\nmetadata: {name: a}\nspec: {topologyLabel: zone, nodeSelector: null}\n";
     assert_eq!(mistakes(text), []);
 }
+
+#[test]
+fn a_list_stands_for_its_items_and_their_mistakes_for_their_places() {
+    let text = "apiVersion: v1
+kind: List
+items:
+- apiVersion: hostedcluster.densityops.com/v1alpha1
+  kind: Infra
+  metadata:
+    name: x
+  spec:
+    networkConfig:
+      cird: 192.168.100.0/24
+";
+    let found = mistakes(text);
+    assert!(
+        found
+            .iter()
+            .any(|mistake| mistake.path == "spec.networkConfig.cird" && mistake.place.line == 10),
+        "{found:?}"
+    );
+    let of_none = read(&Source::new(
+        "none.yaml",
+        "apiVersion: v1\nkind: List\nitems: []\n",
+    ));
+    assert!(of_none.is_ok_and(|documents| documents.is_empty()));
+}
