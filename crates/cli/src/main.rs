@@ -70,6 +70,7 @@ enum Command {
     Crds(commands::crds::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
+    Reference(commands::reference::Args),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Crds(args) => commands::crds::run(&args),
         Command::Man(args) => commands::man::run(&args, Cli::command()),
+        Command::Reference(args) => commands::reference::run(&args, Cli::command()),
         Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
     };
     match outcome {

@@ -51,6 +51,20 @@ pub enum Malformed {
 }
 
 impl Malformed {
+    /// One of each, for the reference of metrics.
+    pub(crate) const EXAMPLES: [Malformed; 10] = [
+        Malformed::Truncated,
+        Malformed::Oversized,
+        Malformed::NotARequest(0),
+        Malformed::Hardware,
+        Malformed::Cookie,
+        Malformed::Option(0),
+        Malformed::NoType,
+        Malformed::Type(0),
+        Malformed::ClientId(0),
+        Malformed::Hops(0),
+    ];
+
     /// The reason as the label of a metric.
     pub fn label(self) -> &'static str {
         match self {

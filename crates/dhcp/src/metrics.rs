@@ -162,6 +162,15 @@ impl Metrics {
         metrics
     }
 
+    /// The same with a series for every reason, from which the reference is written.
+    pub fn example(registry: &mut Registry) -> Self {
+        let metrics = Metrics::register(registry);
+        for reason in Malformed::EXAMPLES {
+            metrics.malformed(reason);
+        }
+        metrics
+    }
+
     /// Whether leases can be stored, which clients need to get one. False until the stored ones are loaded.
     pub fn store_is_available(&self) -> bool {
         self.store_available.get() == 1

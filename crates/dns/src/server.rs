@@ -17,6 +17,7 @@ mod tcp;
 mod udp;
 mod worker;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -166,6 +167,21 @@ impl Server {
     /// The metrics, to be registered.
     pub fn metrics(&self) -> Metrics {
         Metrics::new(Arc::clone(&self.shared))
+    }
+
+    /// The metrics with a series for every label, from which the reference is written. Nothing runs.
+    pub fn example_metrics(config: Arc<Config>) -> Metrics {
+        let server = Server::new(Options::default(), 1);
+        server
+            .shared
+            .counters
+            .iter()
+            .for_each(Counters::answer_everything);
+        let groups = Groups::build(&config, &[], &mut HashMap::new());
+        let horizon = Horizon::build(config, &Names::default(), None);
+        let serving = Serving { horizon, groups };
+        server.shared.serving.send_replace(Some(Arc::new(serving)));
+        server.metrics()
     }
 
     /// The state for `/health` and `/ready`.

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use oooi_api::{DhcpServer, DnsServer, ProxyServer};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::server::Server;
+use crate::{egress_ipam, hosted_cluster, infra};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabel {
@@ -91,6 +95,24 @@ impl Metrics {
             self.egress.allocated.clone(),
         );
         registry.register("oooi_leader", "Whether this manager leads", self.leader.clone());
+    }
+
+    /// Metrics with a series for every label, from which the reference is written.
+    pub fn example() -> Self {
+        let metrics = Metrics::default();
+        let servers = [DhcpServer::MANAGER, DnsServer::MANAGER, ProxyServer::MANAGER];
+        let others = [hosted_cluster::MANAGER, infra::MANAGER, egress_ipam::MANAGER];
+        for controller in servers.into_iter().chain(others) {
+            metrics.reconciled(controller, Duration::ZERO, false);
+        }
+        let load = EgressLoad {
+            ipam: "ipam",
+            node: "node",
+            allocated: 0,
+            capacity: Some(0),
+        };
+        metrics.egress([load].into_iter());
+        metrics
     }
 
     /// A controller looked at an object.

@@ -35,6 +35,20 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every one of them.
+    const ALL: [Reason; 10] = [
+        Self::UnknownName,
+        Self::NoName,
+        Self::NotTls,
+        Self::HelloTimeout,
+        Self::HelloEnded,
+        Self::ClientLimit,
+        Self::NoEndpoint,
+        Self::ConnectFailed,
+        Self::Idle,
+        Self::PeerReset,
+    ];
+
     /// The label's value.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -155,6 +169,14 @@ impl Metrics {
             self.accept_paused.clone(),
         );
         proxy.register("updates", "Configurations taken over", self.updates.clone());
+    }
+
+    /// Metrics with a series for every label, from which the reference is written.
+    pub fn example() -> Self {
+        let metrics = Self::default();
+        metrics.backend(&"kube-apiserver".into());
+        Reason::ALL.into_iter().for_each(|reason| metrics.reset(reason));
+        metrics
     }
 
     /// Counts a connection that was refused or ended.

@@ -65,6 +65,11 @@ const TRANSLATIONS: [Translation; 9] = [
     reset("envoy_cluster_upstream_cx_none_healthy", "no_endpoint"),
 ];
 
+/// The names of ours that Envoy has a series for.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TRANSLATIONS.iter().map(|translation| translation.ours)
+}
+
 /// Translates a page of Envoy's Prometheus statistics. Lines that are not understood are left out.
 pub fn translate(page: &str) -> String {
     let mut sums: BTreeMap<(&str, &str, String), f64> = BTreeMap::new();

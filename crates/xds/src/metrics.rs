@@ -40,6 +40,17 @@ impl Metrics {
         xds.register("refused", "Responses that an Envoy refused", self.refused.clone());
     }
 
+    /// Metrics with a series for every label, from which the reference is written.
+    pub fn example() -> Self {
+        let metrics = Self::default();
+        for kind in Kind::ALL {
+            metrics.sent(kind, 0);
+            metrics.accepted(kind);
+            metrics.refused(kind);
+        }
+        metrics
+    }
+
     pub(crate) fn sent(&self, kind: Kind, resources: usize) {
         let label = KindLabel { kind: kind.label() };
         self.sent.get_or_create(&label).inc();

@@ -12,5 +12,6 @@ pub(crate) mod man;
 pub(crate) mod manager;
 pub(crate) mod plan;
 pub(crate) mod proxy;
+pub(crate) mod reference;
 pub(crate) mod status;
 pub(crate) mod up;
