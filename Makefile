@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 STEP := tools/step
 CARGO_DENY = $$(tools/cargo-tool cargo-deny 0.20.2)
+MDBOOK = $$(tools/cargo-tool mdbook 0.5.4 --no-default-features --features search)
 CARGO_FUZZ = $$(tools/cargo-tool cargo-fuzz 0.13.2)
 # Starts a control plane, or a node, once for a whole run.
 TESTBED := cargo run --quiet -p oooi-testkit --bin testbed --
@@ -36,6 +37,15 @@ build: ## build the binary for development: target/debug/oooi
 crds: ## write the custom resource definitions into deploy/crds
 	cargo run --quiet -p oooi -- crds --output-dir deploy/crds
 
+.PHONY: reference
+reference: ## write the reference of kinds, commands and metrics into docs/reference
+	cargo run --quiet -p oooi -- reference --output-dir docs/reference
+
+.PHONY: docs
+docs: ## the documentation as a book: target/book/index.html; a dead link is an error
+	tools/book/links.py
+	$(MDBOOK) build docs
+
 .PHONY: image
 image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 	@rustup target add x86_64-unknown-linux-musl
@@ -56,10 +66,13 @@ test-unit: ## what needs neither root nor a cluster, in under a minute
 	$(STEP) "unit tests" cargo test --quiet --workspace
 	$(STEP) "unit tests of the tools" $(PYTHON_TESTS) testbed
 	$(STEP) "unit tests of the image" $(PYTHON_TESTS) deploy/image
+	$(STEP) "unit tests of the book" $(PYTHON_TESTS) tools/book
+	$(STEP) "shell blocks of the documentation" tools/book/blocks.py
 
 .PHONY: test-cluster
 test-cluster: testbed ## against a real API server and controller manager (no root)
 	$(STEP) "cluster tests" $(TESTBED) run -- cargo test --quiet --workspace --test 'cluster*'
+	$(STEP) "shell blocks that need a cluster" env PATH="$$(testbed/build --where)/bin:$$PATH" $(TESTBED) run -- tools/book/blocks.py --have cluster
 
 .PHONY: test-net
 test-net: testbed ## the servers against real clients, peers and Envoy, in network namespaces (root)
@@ -136,6 +149,7 @@ check: ## formatting, lints, licences and sources, generated files
 	$(STEP) "clippy, all tests" cargo clippy --quiet --workspace --test '*' -- -D warnings
 	$(STEP) "cargo-deny" $(MAKE) deny
 	$(STEP) "generated files" $(MAKE) fresh
+	$(STEP) "documentation" $(MAKE) docs
 
 .PHONY: deny
 deny:
@@ -148,6 +162,8 @@ deny:
 fresh:
 	@rm -rf target/fresh && cargo run --quiet -p oooi -- crds --output-dir target/fresh/crds
 	@diff -r deploy/crds target/fresh/crds || { echo "deploy/crds is not what the types say: run 'make crds'" >&2; exit 1; }
+	@cargo run --quiet -p oooi -- reference --output-dir target/fresh/reference
+	@diff -r docs/reference target/fresh/reference || { echo "docs/reference is not what the code says: run 'make reference'" >&2; exit 1; }
 
 ##@ Testbed
 

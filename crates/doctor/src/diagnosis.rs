@@ -170,6 +170,28 @@ mod tests {
     }
 
     #[test]
+    fn every_diagnosis_is_found_under_one_symptom() {
+        let page = include_str!("../../../docs/troubleshooting.md");
+        for diagnosis in ALL {
+            let rows = page
+                .lines()
+                .filter(|line| line.starts_with(&format!("| `{}` |", diagnosis.id)))
+                .count();
+            assert_eq!(
+                rows, 1,
+                "docs/troubleshooting.md must have one row of {}",
+                diagnosis.id
+            );
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(
+            rows,
+            ALL.len(),
+            "docs/troubleshooting.md has a row of a diagnosis that is none"
+        );
+    }
+
+    #[test]
     fn every_diagnosis_has_a_name_of_its_own() {
         let mut ids: Vec<&str> = ALL.iter().map(|diagnosis| diagnosis.id).collect();
         ids.sort_unstable();
