@@ -44,6 +44,7 @@ reference: ## write the reference of kinds, commands and metrics into docs/refer
 .PHONY: docs
 docs: ## the documentation as a book: target/book/index.html; a dead link is an error
 	tools/book/links.py
+	tools/book/mentions.py
 	$(MDBOOK) build docs
 
 .PHONY: image

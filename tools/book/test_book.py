@@ -7,6 +7,7 @@ from pathlib import Path
 
 import blocks
 import links
+import mentions
 import pages
 
 
@@ -110,6 +111,40 @@ class ABlock(unittest.TestCase):
 
     def test_may_go_on_on_the_next_line(self):
         self.assertEqual(self.run_text("```console run\n$ echo a \\\n    b\na b\n```\n"), ([], 1, 0))
+
+
+REFERENCE = """
+## oooi
+```text
+      --log-level <LEVEL>
+```
+## oooi leases
+```text
+  -o, --output <OUTPUT>
+      --server <NAME>  its server, as in `--wrong`
+```
+## oooi leases release
+```text
+Options:
+      --state-dir <DIR>
+```
+"""
+
+
+class AMention(unittest.TestCase):
+    def wrong(self, page):
+        return mentions.wrong(page, mentions.known(REFERENCE))
+
+    def test_of_what_there_is_is_fine(self):
+        for page in ["`oooi leases --server x -o json`", "`oooi leases release 1.2.3.4 --state-dir d --log-level debug`",
+                     "```console needs=vlan\n$ oooi leases --output yaml | grep --wrong x\n```", "oooi is `oooi`"]:
+            self.assertEqual(self.wrong(page), [], page)
+
+    def test_of_a_flag_or_a_command_that_there_is_not_is_told(self):
+        self.assertEqual(self.wrong("\n`oooi leases --name x`"), [(2, "`oooi leases` has no --name")])
+        self.assertEqual(self.wrong("`oooi leases --wrong`"), [(1, "`oooi leases` has no --wrong")])
+        self.assertEqual(self.wrong("```console run\n$ true\n# oooi lease\n```"), [(3, "there is no command `oooi lease`")])
+        self.assertEqual(len(self.wrong("```sh run\noooi leases \\\n  --name x\n```")), 1)
 
 
 if __name__ == "__main__":
