@@ -197,6 +197,10 @@ def main():
                 row["loaded"] = memory_mib(bench.servers[name][1].pid)
                 collected[name].append(row)
         print("growth and cores", flush=True)
+        # All anew: what the rounds left in the caches would count.
+        processes.end()
+        bench = Bench(processes, options.coredns)
+        bench.start_all()
         grown = summaries(growth(bench, seconds, counts))
         scaled = summaries(cores(bench, seconds))
     report(summaries(collected), grown, scaled, counts, rounds, versions)
