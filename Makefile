@@ -143,7 +143,7 @@ bench-operator: testbed ## the operator: 1,000 Infras on the test control plane;
 ##@ Check
 
 .PHONY: check
-check: ## formatting, lints, licences and sources, generated files
+check: ## formatting, lints, licences and sources, generated files, documentation
 	$(STEP) "rustfmt" cargo fmt --all --check
 	$(STEP) "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings
 	@# Tests that need a cluster or root are not among `--all-targets`.
