@@ -175,9 +175,10 @@ async fn attachment(client: &Client, infra: &Infra) -> anyhow::Result<Option<Net
         match api.get_opt(&config.network_attachment_definition).await {
             Ok(Some(found)) => return Ok(Some(found)),
             Ok(None) => {}
+            // Without Multus there is not even the kind.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
-                return Err(error)
-                    .context("the NetworkAttachmentDefinition cannot be read: is Multus installed?");
+                return Err(error).context("the NetworkAttachmentDefinition cannot be read");
             }
         }
     }

@@ -9,12 +9,10 @@ use kube::{Api, Client, Config, Resource};
 #[derive(Debug, thiserror::Error)]
 pub enum NoCluster {
     /// Neither a service account nor a kubeconfig says where it is.
-    #[error(
-        "no cluster is configured: run in a pod with a service account, or set KUBECONFIG, or leave out --name ({0})"
-    )]
+    #[error("no cluster is configured: set KUBECONFIG, or run in a pod with a service account")]
     Unknown(#[source] kube::config::InferConfigError),
     /// The configuration cannot be used.
-    #[error("the cluster's configuration cannot be used: {0}")]
+    #[error("the cluster's configuration cannot be used")]
     Unusable(#[source] kube::Error),
 }
 
