@@ -14,6 +14,7 @@ pub mod duration;
 pub mod egress_ipam;
 pub mod foreign;
 pub mod infra;
+pub mod mistake;
 pub mod proxy_server;
 pub mod report;
 mod schema;

@@ -12,7 +12,7 @@ use oooi_api::{DhcpLease, DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_doctor::inventory::Inventory;
 use oooi_plan::infra::Attachment;
 use oooi_plan::object_name::object_name;
-use oooi_plan::{Components, Known};
+use oooi_plan::{Components, Known, Mistake};
 use serde::de::DeserializeOwned;
 
 /// Where an Infra is.
@@ -124,15 +124,8 @@ pub(crate) fn known(inventory: &Inventory) -> Known {
 /// What an Infra means, with the addresses that its servers have.
 pub(crate) fn components(inventory: &Inventory) -> anyhow::Result<Components> {
     oooi_plan::plan(&inventory.infra, &known(inventory)).map_err(|mistakes| {
-        let all: Vec<String> = mistakes
-            .iter()
-            .map(|m| format!("{}: {}", m.path, m.message))
-            .collect();
-        anyhow::anyhow!(
-            "the Infra {} is not valid: {}",
-            inventory.infra.name_any(),
-            all.join("; ")
-        )
+        let all = Mistake::list(&mistakes);
+        anyhow::anyhow!("the Infra {} is not valid: {}", inventory.infra.name_any(), all)
     })
 }
 

@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
+use crate::terminal;
+
 /// How and how much to log.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -35,9 +37,7 @@ pub(crate) fn start(options: &Options, default: &str) {
         .with_writer(std::io::stderr);
     match options.log_format {
         Format::Text => {
-            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr())
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-            builder.with_ansi(colours).init();
+            builder.with_ansi(terminal::colours(&std::io::stderr())).init();
         }
         Format::Json => builder.json().init(),
     }

@@ -10,6 +10,9 @@ mod input;
 mod logging;
 mod observe;
 mod own;
+mod terminal;
+mod trim;
+mod words;
 
 use std::process::ExitCode;
 
@@ -120,21 +123,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
             Outcome::Invalid.into()
         }
         None => {
-            eprintln!("oooi: {}", told(error));
+            eprintln!("oooi: {}", words::of(error));
             Outcome::Failed.into()
         }
     }
-}
-
-/// The whole chain on one line: what failed, and why. Some errors tell their cause themselves; it is not told again.
-fn told(error: &anyhow::Error) -> String {
-    error
-        .chain()
-        .fold(String::new(), |told, cause| match cause.to_string() {
-            cause if told.is_empty() => cause,
-            cause if told.contains(&cause) => told,
-            cause => format!("{told}: {cause}"),
-        })
 }
 
 /// Runs a command's work on this thread. Servers that want more threads start them.
@@ -156,23 +148,5 @@ pub(crate) async fn until_signal() {
     tokio::select! {
         () = wait(SignalKind::interrupt()) => {}
         () = wait(SignalKind::terminate()) => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let told = |inner: &str, outer: &str| {
-            let error = Err::<(), _>(anyhow::anyhow!(inner.to_owned())).context(outer.to_owned());
-            error.map_err(|error| super::told(&error)).err()
-        };
-        assert_eq!(told("no file", "not read").as_deref(), Some("not read: no file"));
-        assert_eq!(
-            told("no file", "not read (no file)").as_deref(),
-            Some("not read (no file)")
-        );
     }
 }

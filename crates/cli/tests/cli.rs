@@ -79,22 +79,98 @@ fn a_plan_is_shown_as_a_tree_and_as_resources_that_are_valid_themselves() {
 }
 
 #[test]
-fn an_invalid_manifest_ends_with_2_and_shows_every_mistake() {
+fn the_tree_of_a_plan_looks_like_this() {
+    for example in ["infra", "infra-minimal", "infra-two-replicas"] {
+        let shown = oooi(&["plan", "-f", &format!("{EXAMPLES}/{example}.yaml")]);
+        assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+        insta::assert_snapshot!(format!("plan_of_{example}"), text(&shown.stdout));
+    }
+}
+
+#[test]
+fn mistakes_look_like_this() {
+    let manifest = "\
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: x}
+spec:
+  networkConfig:
+    cidr: 192.168.100.0/33
+    gatway: 192.168.100.1
+    networkAttachmentDefinition: vlan100
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: y}
+spec:
+  networkConfig:
+    cidr: 192.168.100.0/24
+    gateway: 192.168.101.1
+    networkAttachmentDefinition: vlan100
+  infraComponents:
+    dhcp: {serverIP: 192.168.100.2, rangeStart: 192.168.100.100, rangeEnd: 192.168.100.50}
+";
+    let ended = with_input(&["check", "-f", "-"], manifest);
+    assert_eq!(ended.status.code(), Some(2));
+    insta::assert_snapshot!("mistakes", text(&ended.stdout));
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command() {
+    let page = oooi(&["man"]);
+    assert!(page.status.success());
+    let page = text(&page.stdout);
+    assert!(page.contains(".TH oooi 1"), "{page}");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("man1");
+    let ended = oooi(&["man", "--output-dir", folder.to_str().unwrap()]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    // Whatever the help lists has a page, and the first page names it.
+    let help = oooi(&["--help"]);
+    let commands: Vec<String> = text(&help.stdout)
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        // What is indented further goes on with the line before.
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    assert!(commands.len() >= 14, "{commands:?}");
+    for command in commands {
+        let page = std::fs::read_to_string(folder.join(format!("oooi-{command}.1"))).unwrap();
+        assert!(
+            page.contains(".SH SYNOPSIS") && page.contains(".SH OPTIONS"),
+            "{command}: {page}"
+        );
+    }
+    let unwritable = oooi(&["man", "--output-dir", "/proc/nothing"]);
+    assert_eq!(unwritable.status.code(), Some(1));
+    assert!(
+        text(&unwritable.stderr).contains("manual pages cannot be written to /proc/nothing"),
+        "{}",
+        text(&unwritable.stderr)
+    );
+}
+
+fn with_input(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_oooi"))
-        .args(["check", "-f", "-"])
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn an_invalid_manifest_ends_with_2_and_shows_every_mistake() {
     let manifest = "apiVersion: redhatcop.redhat.io/v1alpha1\nkind: EgressIPAM\nmetadata: {name: a}\n\
                     spec: {topologyLable: zone, cidrAssignments: none}\n";
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(manifest.as_bytes())
-        .unwrap();
-    let ended = child.wait_with_output().unwrap();
+    let ended = with_input(&["check", "-f", "-"], manifest);
     assert_eq!(ended.status.code(), Some(2));
     let shown = text(&ended.stdout);
     assert!(

@@ -1,8 +1,10 @@
 //! `oooi status`, `oooi doctor --cluster` and `oooi plan --diff` on a real API server. Needs the testbed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use oooi_testkit::{Cluster, Namespace};
 use serde_json::{Value, json};
@@ -58,6 +60,16 @@ impl Bed {
             .stdin(Stdio::null())
             .output()
             .unwrap()
+    }
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -126,6 +138,53 @@ async fn an_infra_is_shown_with_what_it_lacks_and_the_doctor_names_the_cause() {
         shown.starts_with("INFRA") && shown.lines().count() == 3,
         "{shown}"
     );
+}
+
+#[tokio::test]
+async fn a_watched_infra_is_shown_again_as_soon_as_something_changed() {
+    let bed = Bed::new("watch").await;
+    bed.apply(&infra("x")).await;
+    let child = Command::new(env!("CARGO_BIN_EXE_oooi"))
+        .args(["status", "x", "-w", "-n", bed.namespace.name()])
+        .env("KUBECONFIG", bed.cluster.kubeconfig())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut watch = Process(child);
+    let (lines, heard) = std::sync::mpsc::channel();
+    let output = BufReader::new(watch.0.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        output
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| lines.send(line))
+    });
+    let says = |wanted: &str| {
+        let began = Instant::now();
+        let mut seen = Vec::new();
+        while let Ok(line) = heard.recv_timeout(Duration::from_secs(20)) {
+            if line.contains(wanted) {
+                return began.elapsed();
+            }
+            seen.push(line);
+        }
+        panic!("it never said {wanted}: {}", seen.join("\n"));
+    };
+    says("NetworkAttachmentDefinition vlan100: not found");
+    says("kubernetes.x.example.com:443");
+    bed.apply(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "vlan100"},
+        "spec": {"config": json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": "br1", "vlan": 100}).to_string()},
+    }))
+    .await;
+    let took = says("NetworkAttachmentDefinition vlan100: bridge on br1, VLAN 100");
+    println!("shown {took:?} after it was there");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(i32::try_from(watch.0.id()).unwrap()).unwrap(),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert_eq!(watch.0.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test]

@@ -288,10 +288,10 @@ fn a_service_that_does_not_speak_tls() {
 }
 
 #[test]
-fn certificates_for_other_names_over_and_not_begun() {
+fn certificates_for_other_names_over_not_begun_and_for_another_use() {
     let now = SystemTime::now();
     type Break = Box<dyn Fn(&mut Backend)>;
-    let cases: [(&str, Break); 3] = [
+    let cases: [(&str, Break); 4] = [
         (
             "certificate-names",
             Box::new(|backend| backend.names = vec!["other.example.com".into()]),
@@ -303,6 +303,10 @@ fn certificates_for_other_names_over_and_not_begun() {
         (
             "certificate-not-yet-valid",
             Box::new(move |backend| backend.valid = Some((now + HOUR, now + 2 * HOUR))),
+        ),
+        (
+            "certificate-broken",
+            Box::new(|backend| backend.for_clients = true),
         ),
     ];
     for (wanted, break_it) in cases {

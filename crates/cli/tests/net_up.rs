@@ -2,181 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod wire;
 
-use oooi_net::{Namespace, Network};
+use std::process::Command;
 
-const MANIFEST: &str = "\
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: up, namespace: clusters}
-spec:
-  networkConfig: {cidr: 192.168.100.0/24, gateway: 192.168.100.1, networkAttachmentDefinition: vlan100}
-  infraComponents:
-    dhcp: {serverIP: 192.168.100.2, rangeStart: 192.168.100.100, rangeEnd: 192.168.100.200}
-    dns: {serverIP: 192.168.100.3, baseDomain: example.com, clusterName: up}
-    proxy: {serverIP: 192.168.100.4, engine: Native}
----
-apiVersion: v1
-kind: Service
-metadata: {name: kube-apiserver, namespace: clusters-up}
-spec: {ports: [{name: client, port: 6443}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: a, namespace: clusters-up, labels: {kubernetes.io/service-name: kube-apiserver}}
-addressType: IPv4
-ports: [{name: client, port: 6443, protocol: TCP}]
-endpoints: [{addresses: [10.99.0.1], conditions: {ready: true}}]
-";
-
-/// A host with an interface on the VLAN, and a client on the other end of it.
-struct Wire {
-    host: Namespace,
-    client: Namespace,
-    directory: tempfile::TempDir,
-}
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Wire {
-    fn new() -> Self {
-        let (host, client) = (Namespace::new("host").unwrap(), Namespace::new("client").unwrap());
-        let peer = client.clone();
-        host.run(async move || {
-            let network = Network::open().unwrap();
-            network.set_up("lo").await.unwrap();
-            network
-                .add_address("lo", "10.99.0.1/32".parse().unwrap())
-                .await
-                .unwrap();
-            network.add_veth("vlan0", "eth0", &peer).await.unwrap();
-            network.set_up("vlan0").await.unwrap();
-        })
-        .unwrap();
-        client
-            .run(async || {
-                let network = Network::open().unwrap();
-                network.set_up("lo").await.unwrap();
-                network.set_up("eth0").await.unwrap();
-            })
-            .unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("infra.yaml"), MANIFEST).unwrap();
-        Wire {
-            host,
-            client,
-            directory,
-        }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
-    }
-
-    /// Starts a program on the host.
-    fn start(&self, program: &str, arguments: &[&str]) -> Process {
-        let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null());
-        Process(self.host.run(async move || command.spawn().unwrap()).unwrap())
-    }
-
-    fn up(&self) -> Process {
-        let (manifest, state) = (self.path("infra.yaml"), self.path("state"));
-        let binary = env!("CARGO_BIN_EXE_oooi");
-        self.start(
-            binary,
-            &[
-                "up",
-                "-f",
-                &manifest,
-                "--interface",
-                "vlan0",
-                "--state-dir",
-                &state,
-            ],
-        )
-    }
-
-    /// The same, with its log.
-    fn up_logged(&self) -> Logged {
-        let (manifest, state) = (self.path("infra.yaml"), self.path("state"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
-        command.args([
-            "up",
-            "-f",
-            &manifest,
-            "--interface",
-            "vlan0",
-            "--state-dir",
-            &state,
-        ]);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = self.host.run(async move || command.spawn().unwrap()).unwrap();
-        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-        Logged {
-            process: Process(child),
-            lines,
-        }
-    }
-
-    /// Gives the client an address and waits until DNS answers it.
-    fn dig_by_itself(&self) {
-        let address = "192.168.100.99/24".parse().unwrap();
-        let put = async move || {
-            Network::open()
-                .unwrap()
-                .add_address("eth0", address)
-                .await
-                .unwrap();
-        };
-        self.client.run(put).unwrap();
-        self.dig("api.up.example.com", "192.168.100.4");
-    }
-
-    /// Runs a program at the client.
-    fn client(&self, program: &str, arguments: &[&str]) -> Output {
-        let mut command = Command::new(program);
-        command.args(arguments);
-        self.client.run(async move || command.output().unwrap()).unwrap()
-    }
-
-    /// What the client's resolver answers, once it is `wanted`.
-    fn dig(&self, name: &str, wanted: &str) {
-        let arguments = ["@192.168.100.3", "+short", "+time=1", "+tries=1", name];
-        until(|| {
-            let shown = self.client("dig", &arguments);
-            let shown = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
-            if shown == wanted {
-                Ok(())
-            } else {
-                Err(format!("{name} is {shown:?}, not {wanted}"))
-            }
-        });
-    }
-}
-
-/// Tries until it holds, for ten seconds.
-fn until<T>(mut holds: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match holds() {
-            Ok(value) => return value,
-            Err(why) if Instant::now() > deadline => panic!("{why}"),
-            Err(_) => std::thread::yield_now(),
-        }
-    }
-}
+use oooi_net::Network;
+use wire::{MANIFEST, StopByPid, Wire, pid, until, write_executable};
 
 #[test]
 fn a_client_boots_through_it_and_edits_apply_live() {
@@ -280,11 +111,11 @@ fn a_client_boots_through_it_and_edits_apply_live() {
 
     rustix::process::kill_process(pid(&up.0), rustix::process::Signal::TERM).unwrap();
     assert!(up.0.wait().unwrap().success());
-    let left = wire
-        .host
-        .run(async || Network::open().unwrap().addresses("vlan0").await.unwrap())
-        .unwrap();
-    assert_eq!(left, [], "its addresses stayed on the interface");
+    assert_eq!(
+        wire.host_addresses(),
+        [] as [&str; 0],
+        "its addresses stayed on the interface"
+    );
 }
 
 #[test]
@@ -309,6 +140,98 @@ fn an_interface_that_is_not_there_is_named_at_once() {
 }
 
 #[test]
+fn an_address_that_another_station_has_is_left_to_it() {
+    let wire = Wire::new();
+    wire.give_client("192.168.100.3/24");
+    let (manifest, state) = (wire.path("infra.yaml"), wire.path("state"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
+    command.args([
+        "up",
+        "-f",
+        &manifest,
+        "--interface",
+        "vlan0",
+        "--state-dir",
+        &state,
+    ]);
+    let ended = wire.host.run(async move || command.output().unwrap()).unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        shown.contains("192.168.100.3 is used on vlan0 already, by "),
+        "{shown}"
+    );
+    assert!(shown.contains("change the one in the manifest"), "{shown}");
+    assert_eq!(
+        wire.host_addresses(),
+        [] as [&str; 0],
+        "nothing was put on the interface"
+    );
+}
+
+#[test]
+fn an_address_that_changes_in_the_file_changes_on_the_interface() {
+    let wire = Wire::new();
+    let mut up = wire.up_logged();
+    wire.dig_by_itself();
+    let moved = MANIFEST.replace(
+        "proxy: {serverIP: 192.168.100.4",
+        "proxy: {serverIP: 192.168.100.44",
+    );
+    std::fs::write(wire.path("infra.yaml"), moved).unwrap();
+    wire.dig("api.up.example.com", "192.168.100.44");
+    until(|| {
+        let reached = wire.client.run(async || {
+            tokio::net::TcpStream::connect("192.168.100.44:443")
+                .await
+                .map(drop)
+        });
+        reached.unwrap().map_err(|error| error.to_string())
+    });
+    let addresses = wire.host_addresses();
+    assert!(
+        !addresses.contains(&"192.168.100.4/24".to_owned()),
+        "{addresses:?}"
+    );
+    assert_eq!(up.terminate(), Some(0));
+    assert_eq!(
+        wire.host_addresses(),
+        [] as [&str; 0],
+        "its addresses stayed on the interface"
+    );
+}
+
+#[test]
+fn a_dhcp_server_by_itself_says_who_has_its_address_and_ends_when_its_interface_is_gone() {
+    let wire = Wire::new();
+    wire.give_client("192.168.100.2/24");
+    let manifest = wire.path("dhcpserver.yaml");
+    let text = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: DHCPServer\nmetadata: {name: up-dhcp}\nspec:\n  \
+                networkConfig: {cidr: 192.168.100.0/24, gateway: 192.168.100.1, serverIP: 192.168.100.2}\n  \
+                leaseConfig: {rangeStart: 192.168.100.100, rangeEnd: 192.168.100.200}\n";
+    std::fs::write(&manifest, text).unwrap();
+    let state = wire.path("state");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
+    command.args([
+        "dhcp",
+        "-f",
+        &manifest,
+        "--interface",
+        "vlan0",
+        "--state-dir",
+        &state,
+    ]);
+    let mut dhcp = wire.logged(command);
+    dhcp.says("serving DHCP");
+    dhcp.says("another station has the server's address");
+    wire.host
+        .run(async || Network::open().unwrap().remove("vlan0").await.unwrap())
+        .unwrap();
+    dhcp.says("oooi: the interface vlan0 is gone: bring it back");
+    assert_eq!(dhcp.process.0.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn a_port_that_is_taken_stops_one_server_alone_until_it_is_free() {
     let wire = Wire::new();
     let address = "192.168.100.3/24".parse().unwrap();
@@ -327,15 +250,7 @@ fn a_port_that_is_taken_stops_one_server_alone_until_it_is_free() {
     let mut up = wire.up_logged();
     up.says("cannot listen on UDP 192.168.100.3:53: another server has it");
     // The others go on: the gateway takes connections.
-    let address = "192.168.100.99/24".parse().unwrap();
-    let put = async move || {
-        Network::open()
-            .unwrap()
-            .add_address("eth0", address)
-            .await
-            .unwrap();
-    };
-    wire.client.run(put).unwrap();
+    wire.give_client("192.168.100.99/24");
     until(|| {
         let reached = wire.client.run(async || {
             tokio::net::TcpStream::connect("192.168.100.4:443")
@@ -394,7 +309,7 @@ fn without_the_right_to_add_addresses_it_says_how_to() {
 }
 
 #[test]
-fn a_virtual_machine_in_the_file_gives_its_node_a_name() {
+fn a_virtual_machine_in_the_file_gives_its_node_a_name_by_dhcp_and_by_dns() {
     let wire = Wire::new();
     let mac = wire
         .client
@@ -422,53 +337,22 @@ fn a_virtual_machine_in_the_file_gives_its_node_a_name() {
     let _dhclient = StopByPid(pid);
     let names = std::fs::read_to_string(&seen).unwrap();
     assert!(names.lines().any(|line| line == "pool-a-x7"), "{names}");
-}
-
-/// A process whose log is read.
-struct Logged {
-    process: Process,
-    lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
-}
-
-impl Logged {
-    /// Reads on until a line says it.
-    fn says(&mut self, wanted: &str) {
-        let mut seen = Vec::new();
-        for line in self.lines.by_ref().map(Result::unwrap) {
-            if line.contains(wanted) {
-                return;
-            }
-            seen.push(line);
-        }
-        panic!("it never said {wanted}: {}", seen.join("\n"));
-    }
-
-    fn terminate(&mut self) -> Option<i32> {
-        rustix::process::kill_process(pid(&self.process.0), rustix::process::Signal::TERM).unwrap();
-        self.process.0.wait().unwrap().code()
-    }
-}
-
-fn pid(child: &Child) -> rustix::process::Pid {
-    rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
-}
-
-fn write_executable(path: &str, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(Path::new(path), std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// Ends the process whose number is in a file: dhclient goes into the background.
-struct StopByPid(String);
-
-impl Drop for StopByPid {
-    fn drop(&mut self) {
-        let number = std::fs::read_to_string(&self.0)
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
-        if let Some(pid) = number.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
+    // The lease gives the name to DNS, and takes it away with it.
+    wire.give_client("192.168.100.99/24");
+    wire.dig("pool-a-x7.up.example.com", "192.168.100.100");
+    let mut release = Command::new(env!("CARGO_BIN_EXE_oooi"));
+    release.args([
+        "leases",
+        "--state-dir",
+        &wire.path("state"),
+        "release",
+        "192.168.100.100",
+    ]);
+    let released = release.output().unwrap();
+    assert!(
+        released.status.success(),
+        "{}",
+        String::from_utf8_lossy(&released.stderr)
+    );
+    wire.dig("pool-a-x7.up.example.com", "");
 }

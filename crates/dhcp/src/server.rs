@@ -83,6 +83,7 @@ pub async fn run<S: LeaseStore>(
     desk.check_address();
     desk.learn(machines);
     desk.announce();
+    desk.flush();
     while !ending {
         ending = turn(
             &mut desk,

@@ -4,6 +4,7 @@
 //! socket sends to clients that have no address yet, asks by ARP, and hears what other servers answer; a filter
 //! in the kernel lets nothing else through. Both receive and send many packets by one system call.
 
+mod holders;
 mod interface;
 mod many;
 
@@ -17,6 +18,7 @@ use crate::frame;
 use crate::mac::Mac;
 use crate::reply::Destination;
 use crate::respond::Arrival;
+pub use holders::holders;
 pub use many::{Inbox, Outbox};
 
 /// The port of DHCP servers and relays.

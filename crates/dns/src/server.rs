@@ -133,7 +133,7 @@ impl Probes {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A thread could not be started.
-    #[error("cannot start a thread for a core")]
+    #[error("cannot start a thread for a core: {0}")]
     Thread(#[source] std::io::Error),
     /// A core ended by itself.
     #[error("the thread of core {0} ended unexpectedly")]

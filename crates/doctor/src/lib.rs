@@ -7,6 +7,7 @@
 //! ```
 //! [`probe`] does what a booting node does and writes down what it sees; [`diagnose`] is pure and says what that means;
 //! [`diagnosis`] is the list of everything that can be said. [`client`] is what a node speaks, shared with the lab.
+//! [`status`] is one screen about an Infra. [`style`] and [`table`] are how all of it looks.
 
 pub mod client;
 pub mod diagnose;
@@ -16,3 +17,5 @@ pub mod inventory;
 pub mod probe;
 pub mod report;
 pub mod status;
+pub mod style;
+pub mod table;

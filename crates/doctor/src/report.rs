@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::diagnosis::{Diagnosis, Severity};
+use crate::style::{Colour, Style};
 
 /// Something that is wrong here and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,17 +97,20 @@ impl Check {
         self.findings.iter().chain(deeper).collect()
     }
 
-    fn lines(&self, depth: usize, text: &mut String) {
-        let mark = match self.state {
-            State::Skipped => "skip",
-            State::Ok => "ok",
-            State::Warning => "WARN",
-            State::Failure => "FAIL",
+    fn lines(&self, style: Style, depth: usize, text: &mut String) {
+        let (mark, colour) = match self.state {
+            State::Skipped => ("skip ", Colour::Faint),
+            State::Ok => ("ok   ", Colour::Good),
+            State::Warning => ("WARN ", Colour::Warning),
+            State::Failure => ("FAIL ", Colour::Bad),
         };
         let indent = depth * 2;
         let mut line = |words: &str| {
+            // Further lines of the same words stand a little to the right.
+            let words = style.fold(words, MARK + indent + 2);
+            let line = format!("{} {:indent$}{words}", style.paint(colour, mark), "");
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{}", format!("{mark:<5} {:indent$}{words}", "").trim_end());
+            let _ = writeln!(text, "{}", line.trim_end());
         };
         if self.findings.is_empty() {
             let between = if self.detail.is_empty() { "" } else { ": " };
@@ -119,10 +123,13 @@ impl Check {
             ));
         }
         for check in &self.checks {
-            check.lines(depth + 1, text);
+            check.lines(style, depth + 1, text);
         }
     }
 }
+
+/// How wide the mark before each check is.
+const MARK: usize = 6;
 
 /// Everything that was looked at, in the order in which one thing can cause the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -158,13 +165,20 @@ impl Report {
     }
 
     /// For people.
-    pub fn text(&self) -> String {
+    pub fn text(&self, style: Style) -> String {
         let mut text = String::new();
         match &self.cause {
-            None => text.push_str("nothing wrong was found\n"),
+            None => {
+                let _ = writeln!(text, "{}", style.paint(Colour::Good, "nothing wrong was found"));
+            }
             Some(Finding { diagnosis, detail }) => {
-                let _ = writeln!(text, "{}: {detail}", diagnosis.meaning);
-                let _ = writeln!(text, "  {}", diagnosis.remedy);
+                let colour = match diagnosis.severity {
+                    Severity::Warning => Colour::Warning,
+                    Severity::Failure => Colour::Bad,
+                };
+                let cause = style.fold(&format!("{}: {detail}", diagnosis.meaning), 0);
+                let _ = writeln!(text, "{}", style.paint(colour, &cause));
+                let _ = writeln!(text, "  {}", style.fold(diagnosis.remedy, 2));
                 let others = self.checks.iter().flat_map(Check::all).count() - 1;
                 if others > 0 {
                     let s = if others == 1 { "" } else { "s" };
@@ -174,7 +188,7 @@ impl Report {
         }
         text.push('\n');
         for check in &self.checks {
-            check.lines(0, &mut text);
+            check.lines(style, 0, &mut text);
         }
         text
     }

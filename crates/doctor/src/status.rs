@@ -1,12 +1,12 @@
 //! One screen about an Infra: where it is, who serves it, what nodes have, and how it is. Pure.
 
+mod screen;
+
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use oooi_api::Infra;
 use oooi_api::dhcp_lease::DhcpLeaseState;
 use oooi_api::report::ServerReport;
 use oooi_plan::Components;
@@ -14,6 +14,7 @@ use oooi_plan::network::Vlan;
 use serde::Serialize;
 
 use crate::inventory::{Inventory, is_ready};
+pub use screen::overview;
 
 /// An Infra at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -235,137 +236,11 @@ impl Status {
             || self.conditions.iter().any(|condition| condition.status != "True")
     }
 
-    /// For people.
-    pub fn screen(&self) -> String {
-        let Status {
-            namespace,
-            name,
-            network,
-            ..
-        } = self;
-        let mut text = String::new();
-        let ready = self
-            .conditions
-            .iter()
-            .find(|aspect| aspect.kind == "Ready" && aspect.of.starts_with("Infra "))
-            .map_or("not reported yet: is `oooi manager` running?", |aspect| {
-                &aspect.status
-            });
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "Infra {namespace}/{name}, ready: {ready}");
-        let vlan = network.vlan.as_deref().unwrap_or("not found");
-        let Network {
-            cidr,
-            gateway,
-            attachment,
-            ..
-        } = network;
-        let _ = writeln!(
-            text,
-            "{cidr} by {gateway}; NetworkAttachmentDefinition {attachment}: {vlan}"
-        );
-        let server_rows = self.servers.iter().map(|server| {
-            let counts: Vec<String> = server
-                .counts
-                .iter()
-                .map(|(name, count)| format!("{name} {count}"))
-                .collect();
-            let said = server.message.clone().unwrap_or_else(|| counts.join(", "));
-            let ready = if server.ready { "ready" } else { "NOT READY" };
-            let pod = server.pod.as_deref().unwrap_or("no pod");
-            [server.component.as_str(), &server.address, pod, ready, &said].map(str::to_owned)
-        });
-        text.push_str(&table(
-            ["SERVER", "ADDRESS", "POD", "STATE", "SAYS"],
-            server_rows.collect(),
-        ));
-        let lease_rows = self.leases.iter().map(|lease| {
-            let hostname = lease.hostname.as_deref().unwrap_or("-");
-            [
-                lease.address.as_str(),
-                &lease.mac,
-                hostname,
-                lease.state,
-                &lease.expires,
-            ]
-            .map(str::to_owned)
-        });
-        text.push_str(&table(
-            ["LEASE", "MAC", "HOSTNAME", "STATE", "EXPIRES"],
-            lease_rows.collect(),
-        ));
-        let name_rows = self
-            .names
-            .iter()
-            .map(|name| [name.hostname.clone(), name.addresses.join(", ")]);
-        text.push_str(&table(["NAME", "ADDRESSES"], name_rows.collect()));
-        let backend_rows = self.backends.iter().map(|backend| {
-            let Backend {
-                hostname,
-                port,
-                service,
-                ready,
-                endpoints,
-            } = backend;
-            let health = format!("{ready} of {endpoints}");
-            let health = if *ready == 0 {
-                format!("{health}, NONE READY")
-            } else {
-                health
-            };
-            [format!("{hostname}:{port}"), service.clone(), health]
-        });
-        text.push_str(&table(
-            ["BACKEND", "SERVICE", "ENDPOINTS READY"],
-            backend_rows.collect(),
-        ));
-        let bad: Vec<&Aspect> = self
-            .conditions
-            .iter()
-            .filter(|aspect| aspect.status != "True")
-            .collect();
-        if bad.is_empty() && !self.conditions.is_empty() {
-            let _ = writeln!(text, "\nall {} conditions are True", self.conditions.len());
-        }
-        let condition_rows = bad.iter().map(|aspect| {
-            let Aspect {
-                of,
-                kind,
-                status,
-                reason,
-                message,
-            } = aspect;
-            [of, kind, status, reason, message].map(Clone::clone)
-        });
-        text.push_str(&table(
-            ["CONDITION OF", "TYPE", "STATUS", "REASON", "MESSAGE"],
-            condition_rows.collect(),
-        ));
-        text
+    /// When a lease will be over, so that it looks different from then on; nothing if none will.
+    pub fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        let moments = self.leases.iter().filter_map(|lease| lease.expires.parse().ok());
+        moments.filter(|moment| *moment > now).min()
     }
-}
-
-/// All Infras of a namespace, a line each.
-pub fn overview(infras: &[Infra]) -> String {
-    let rows = infras.iter().map(|infra| {
-        let conditions = infra
-            .status
-            .as_ref()
-            .map(|status| &status.conditions[..])
-            .unwrap_or_default();
-        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-        let said = ready.map_or("not reported yet", |condition| &condition.message);
-        let ready = ready.map_or("Unknown", |condition| &condition.status);
-        [
-            infra.name_any(),
-            infra.spec.network_config.cidr.clone(),
-            ready.to_owned(),
-            said.to_owned(),
-        ]
-    });
-    table(["INFRA", "NETWORK", "READY", "SAYS"], rows.collect())
-        .trim_start()
-        .to_owned()
 }
 
 fn server(inventory: &Inventory, component: &str, address: &str, said: &[ServerReport]) -> Server {
@@ -405,26 +280,4 @@ fn lease_row(lease: &oooi_api::dhcp_lease::DhcpLeaseSpec, now: Timestamp) -> Lea
         },
         expires: lease.expires.clone(),
     }
-}
-
-/// Columns as wide as they must be, after an empty line. Without rows there is no table.
-fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].len()]).max().unwrap_or_default()
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::from("\n");
-    for row in std::iter::once(head.map(str::to_owned)).chain(rows) {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text
 }

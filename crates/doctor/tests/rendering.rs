@@ -7,6 +7,7 @@ use oooi_doctor::diagnose;
 use oooi_doctor::inventory::Inventory;
 use oooi_doctor::report::{Check, Report};
 use oooi_doctor::status::{Status, overview};
+use oooi_doctor::style::Style;
 use oooi_plan::{Components, Known};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -158,11 +159,11 @@ fn cause(break_it: impl FnOnce(&mut Inventory)) -> &'static str {
 fn a_healthy_infra_fits_on_a_screen() {
     let status = status(&healthy());
     assert!(!status.needs_attention());
-    insta::assert_snapshot!(status.screen());
+    insta::assert_snapshot!(status.screen(Style::default()));
 }
 
-#[test]
-fn what_is_not_well_stands_out() {
+/// Something is wrong in every part.
+fn unwell() -> (Inventory, Components) {
     let mut world = healthy();
     world.0.attachment = None;
     world.0.pods.remove(2);
@@ -176,9 +177,59 @@ fn what_is_not_well_stands_out() {
         "ConfigRefused",
         "mend spec.staticEntries[0]",
     ))];
-    let status = status(&world);
+    world
+}
+
+#[test]
+fn what_is_not_well_stands_out() {
+    let status = status(&unwell());
     assert!(status.needs_attention());
-    insta::assert_snapshot!(status.screen());
+    insta::assert_snapshot!(status.screen(Style::default()));
+}
+
+/// A terminal of eighty columns with colours.
+const TERMINAL: Style = Style {
+    colours: true,
+    width: Some(80),
+};
+
+/// The longest line as a terminal shows it.
+fn longest_line(text: &str) -> usize {
+    let plain = [
+        "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m",
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, code| text.replace(code, ""));
+    plain
+        .lines()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_terminal_gets_colours_and_lines_that_fit() {
+    let screen = status(&unwell()).screen(TERMINAL);
+    assert!(longest_line(&screen) <= 80, "{screen}");
+    insta::assert_snapshot!("a_status_screen_on_a_terminal", screen);
+    let tree = report(&unwell()).text(TERMINAL);
+    assert!(longest_line(&tree) <= 80, "{tree}");
+    insta::assert_snapshot!("a_tree_of_checks_on_a_terminal", tree);
+}
+
+#[test]
+fn a_lease_that_runs_out_changes_the_screen_at_that_moment() {
+    let status = status(&healthy());
+    let at = |text: &str| text.parse().unwrap();
+    assert_eq!(
+        status.next_expiry(at("2026-11-16T00:30:00Z")),
+        Some(at("2026-11-16T01:00:00Z"))
+    );
+    assert_eq!(
+        status.next_expiry(at("2026-11-16T01:00:00Z")),
+        Some(at("2026-11-16T03:00:00Z"))
+    );
+    assert_eq!(status.next_expiry(at("2026-11-16T03:00:00Z")), None);
 }
 
 #[test]
@@ -188,12 +239,12 @@ fn several_infras_are_a_line_each() {
     other.metadata.name = Some("another-cluster".into());
     other.status = None;
     assert_eq!(other.name_any(), "another-cluster");
-    insta::assert_snapshot!(overview(&[inventory.infra, other]));
+    insta::assert_snapshot!(overview(&[inventory.infra, other], Style::default()));
 }
 
 #[test]
 fn a_healthy_cluster_is_a_short_tree() {
-    insta::assert_snapshot!(report(&healthy()).text());
+    insta::assert_snapshot!(report(&healthy()).text(Style::default()));
 }
 
 #[test]
@@ -203,7 +254,7 @@ fn the_first_cause_is_on_top_of_the_tree() {
     world.0.slices.remove(1);
     let mut checks = diagnose::cluster::diagnose(&world.0, &world.1);
     checks.push(Check::skipped("DNS", "this machine has no address"));
-    insta::assert_snapshot!(Report::new(checks).text());
+    insta::assert_snapshot!(Report::new(checks).text(Style::default()));
 }
 
 #[test]
@@ -242,5 +293,22 @@ fn each_thing_that_breaks_in_a_cluster_has_its_diagnosis() {
     assert_eq!(
         cause(|inventory| inventory.infra.status.as_mut().unwrap().conditions = vec![refused()]),
         "infra-not-ready"
+    );
+}
+
+#[test]
+fn every_diagnosis_has_a_test_that_breaks_that_thing() {
+    let tests = [
+        include_str!("rendering.rs"),
+        include_str!("../../cli/tests/net_doctor.rs"),
+    ];
+    let untested: Vec<&str> = oooi_doctor::diagnosis::ALL
+        .iter()
+        .map(|diagnosis| diagnosis.id)
+        .filter(|id| !tests.iter().any(|text| text.contains(&format!("\"{id}\""))))
+        .collect();
+    assert!(
+        untested.is_empty(),
+        "no test expects {untested:?}: break that thing in crates/cli/tests/net_doctor.rs"
     );
 }

@@ -6,13 +6,14 @@
 //! stays.
 //!
 //! Other facts come by watches of their own: the pods behind a gateway ([`endpoints`]), virtual machines
-//! ([`machines`]), our other DHCP servers ([`servers`]), names ([`names`]). Two things go out: how a server is ([`status`]) and leases that several servers
-//! share ([`leases`]).
+//! ([`machines`]), our other DHCP servers ([`servers`]), names ([`names`]); or only that something changed
+//! ([`changes`]). Two things go out: how a server is ([`status`]) and leases that several servers share ([`leases`]).
 //!
 //! An API server that is away changes nothing: what is known is served on, reconnecting backs off with jitter, and
 //! the log says it once.
 
 mod change;
+pub mod changes;
 pub mod cluster;
 pub mod endpoints;
 mod events;

@@ -52,7 +52,7 @@ pub fn follow(
                     Seen::Lost => continue,
                 },
             }
-            let next = Arc::new(names(
+            let next = Arc::new(of(
                 leases.values(),
                 &machines.borrow_and_update(),
                 Timestamp::wall(),
@@ -68,7 +68,7 @@ pub fn follow(
 }
 
 /// The names of addresses that clients have now.
-fn names<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: Timestamp) -> Names {
+pub fn of<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: Timestamp) -> Names {
     let mut names = Names::default();
     let mut leased = HashSet::new();
     for lease in leases.filter(|lease| lease.is_active(now)) {
@@ -107,10 +107,10 @@ mod tests {
         };
         let machines = Machines::complete([(leases[0].mac, machine)]);
         let now = leases[0].since.after(Duration::from_secs(1));
-        let hosts = names(leases.iter(), &machines, now).hosts;
+        let hosts = of(leases.iter(), &machines, now).hosts;
         assert_eq!(hosts.keys().collect::<Vec<_>>(), ["pool-a-x7", "worker-2"]);
         let later = now.after(Duration::from_secs(7200));
-        assert!(names(leases.iter(), &machines, later).hosts.is_empty());
+        assert!(of(leases.iter(), &machines, later).hosts.is_empty());
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
             (Mac([2, 0, 0, 0, 0, 7]), seen("pool-B", 7)),
         ]);
         let now = leased.since.after(Duration::from_secs(1));
-        let hosts = names([&leased].into_iter(), &machines, now).hosts;
+        let hosts = of([&leased].into_iter(), &machines, now).hosts;
         let address = |last: u8| vec![std::net::IpAddr::from([10, 0, 0, last])];
         assert_eq!(
             hosts,

@@ -29,6 +29,9 @@ pub enum Error {
     /// There is no such interface.
     #[error("there is no interface {0} here: `ip link` lists what there is")]
     NoInterface(String),
+    /// An interface that was there is there no more.
+    #[error("the interface {0} is gone: bring it back, or start this on another one")]
+    Gone(String),
 }
 
 impl Error {
@@ -96,18 +99,22 @@ impl Network {
         Ok(Network { netlink })
     }
 
-    /// Ends when an interface is gone. One that is not there is gone.
-    pub async fn until_gone(name: &str) -> Result<(), Error> {
-        let (connection, netlink, mut news) = rtnetlink::new_multicast_connection(&[MulticastGroup::Link])?;
+    /// Ends when an interface is gone, with the error that says so. One that is not there is gone.
+    pub async fn until_gone(name: &str) -> Error {
+        let (connection, netlink, mut news) =
+            match rtnetlink::new_multicast_connection(&[MulticastGroup::Link]) {
+                Ok(made) => made,
+                Err(error) => return error.into(),
+            };
         tokio::spawn(connection);
         let network = Network { netlink };
         // Whatever changes after this look is news.
         while network.link(name).await.is_ok() {
             if news.next().await.is_none() {
-                return Err(io::Error::other("netlink fell silent").into());
+                return io::Error::other("netlink fell silent").into();
             }
         }
-        Ok(())
+        Error::Gone(name.to_owned())
     }
 
     async fn link(&self, name: &str) -> Result<LinkMessage, Error> {

@@ -2,24 +2,8 @@
 
 use std::fmt;
 
+pub use oooi_api::mistake::Mistake;
 use serde::Serialize;
-
-/// A mistake in a manifest: it cannot be planned until this is mended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mistake {
-    /// The field, such as `spec.infraComponents.dhcp.serverIP`.
-    pub path: String,
-    /// What is wrong with it and how to mend it.
-    pub message: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
-    }
-}
-
-impl std::error::Error for Mistake {}
 
 /// Something that works, but not as one might expect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,10 +31,7 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn mistake(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        let mistake = Mistake {
-            path: path.into(),
-            message: message.into(),
-        };
+        let mistake = Mistake::new(path, message);
         if !self.mistakes.contains(&mistake) {
             self.mistakes.push(mistake);
         }

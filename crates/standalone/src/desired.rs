@@ -75,11 +75,7 @@ impl Desired {
             .as_ref()
             .map(|spec| oooi_dhcp::config::Config::from_spec(spec, &local));
         let dhcp = dhcp.transpose().unwrap_or_else(|found| {
-            mistakes.extend(
-                found
-                    .iter()
-                    .map(|m| at("spec", &format!("{}: {}", m.path, m.message))),
-            );
+            mistakes.extend(found.iter().map(|m| at("spec", &m.to_string())));
             None
         });
         let dns = components.dns.as_ref().map(oooi_dns::config::Config::from_spec);

@@ -5,7 +5,9 @@
 //!                                   lab: the same between network namespaces, with nodes that boot through it
 //! ```
 
+pub mod addresses;
 pub mod desired;
 mod envoy;
 pub mod lab;
+mod ledger;
 pub mod up;

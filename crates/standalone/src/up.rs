@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,10 +17,11 @@ use oooi_api::report::Report;
 use oooi_dhcp::machines::Machines;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::{error, info};
 
 use crate::desired::Desired;
+use crate::ledger::Ledger;
 
 /// How to run them.
 #[derive(Clone)]
@@ -124,10 +125,16 @@ impl Running {
 /// Starts the servers.
 pub fn start(desired: &watch::Receiver<Arc<Desired>>, options: &Options) -> io::Result<Running> {
     let (stop, stopped) = watch::channel(false);
+    let run = Run {
+        desired: desired.clone(),
+        stopped,
+        options: options.clone(),
+        leases: Ledger::default(),
+    };
     let servers = vec![
-        supervise("dhcp", desired, &stopped, options, dhcp)?,
-        supervise("dns", desired, &stopped, options, dns)?,
-        supervise("proxy", desired, &stopped, options, proxy)?,
+        supervise("dhcp", &run, dhcp)?,
+        supervise("dns", &run, dns)?,
+        supervise("proxy", &run, proxy)?,
     ];
     Ok(Running { servers, stop })
 }
@@ -136,25 +143,21 @@ pub fn start(desired: &watch::Receiver<Arc<Desired>>, options: &Options) -> io::
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a server needs to run once.
+#[derive(Clone)]
 pub(crate) struct Run {
     desired: watch::Receiver<Arc<Desired>>,
     stopped: watch::Receiver<bool>,
     pub(crate) options: Options,
+    leases: Ledger,
 }
 
 /// Runs a server for as long as it is wanted, on a thread of its own.
-fn supervise<F, Fut>(
-    name: &'static str,
-    desired: &watch::Receiver<Arc<Desired>>,
-    stopped: &watch::Receiver<bool>,
-    options: &Options,
-    server: F,
-) -> io::Result<JoinHandle<()>>
+fn supervise<F, Fut>(name: &'static str, run: &Run, server: F) -> io::Result<JoinHandle<()>>
 where
     F: Fn(Run) -> Fut + Send + 'static,
     Fut: Future<Output = Result<(), Failure>>,
 {
-    let (desired, mut stopped, options) = (desired.clone(), stopped.clone(), options.clone());
+    let (run, mut stopped) = (run.clone(), run.stopped.clone());
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -163,11 +166,10 @@ where
         runtime.block_on(async move {
             let mut wait = BACKOFF.0;
             while !*stopped.borrow() {
-                let run = Run { desired: desired.clone(), stopped: stopped.clone(), options: options.clone() };
-                match server(run).await {
+                match server(run.clone()).await {
                     Ok(()) => wait = BACKOFF.0,
                     Err(error) => {
-                        options.failing.set(name, Some(error.to_string()));
+                        run.options.failing.set(name, Some(error.to_string()));
                         error!(server = name, %error, again_in = ?wait, "the server failed; the others go on");
                         tokio::select! {
                             () = tokio::time::sleep(wait) => {}
@@ -240,24 +242,24 @@ async fn dhcp(mut run: Run) -> Result<(), Failure> {
         .metrics
         .replace("dhcp", oooi_dhcp::metrics::Metrics::register);
     run.options.failing.set("dhcp", None);
-    // Kept open: nobody gives commands without Kubernetes.
-    let (_commands, commands) = mpsc::channel(1);
-    let machines = machines_of(run.desired.clone());
     let feeds = oooi_dhcp::server::Feeds {
         config: part.sender.subscribe(),
-        machines,
-        commands,
+        machines: machines_of(run.desired.clone()),
+        commands: oooi_dhcp::control::listen(&run.options.state).map_err(|error| {
+            format!(
+                "no commands can be taken in {}: {error}",
+                run.options.state.display()
+            )
+        })?,
     };
     let report = run.options.report.clone();
     let interface = run.options.interface.clone();
+    let store = run.leases.beside(store);
     let serving = oooi_dhcp::server::run(socket, feeds, store, report, metrics, run.until_it_ends(&part));
     tokio::select! {
         served = serving => Ok(served?),
         // A socket of an interface that is gone hears nothing, for ever.
-        gone = oooi_net::Network::until_gone(&interface) => {
-            gone?;
-            Err(format!("the interface {interface} is gone: bring it back, or end this and start it on another").into())
-        }
+        gone = oooi_net::Network::until_gone(&interface) => Err(gone.into()),
     }
 }
 
@@ -273,7 +275,7 @@ async fn dns(mut run: Run) -> Result<(), Failure> {
     run.options
         .metrics
         .replace("dns", |registry| server.metrics().register(registry));
-    let (_names, names) = watch::channel(Arc::default());
+    let names = run.leases.names(run.desired.clone());
     let report = run.options.report.clone();
     server
         .run(
@@ -322,13 +324,4 @@ fn machines_of(mut desired: watch::Receiver<Arc<Desired>>) -> watch::Receiver<Ar
         sender.closed().await;
     });
     receiver
-}
-
-/// The addresses of the servers that an interface does not have.
-pub async fn missing_addresses(desired: &Desired, interface: &str) -> Result<Vec<Ipv4Addr>, oooi_net::Error> {
-    let there = oooi_net::Network::open()?.addresses(interface).await?;
-    let missing = desired.addresses.iter().map(ipnet::Ipv4Net::addr);
-    Ok(missing
-        .filter(|address| !there.iter().any(|net| net.addr() == *address))
-        .collect())
 }

@@ -76,10 +76,9 @@ fn check(document: &Document) -> Findings {
             .map(|infra: Infra| infra_findings(document, &infra)),
         "DHCPServer" => document.decode().map(|server: DhcpServer| {
             let found = oooi_dhcp::config::Config::from_spec(&server.spec, &[]).err();
-            let place =
-                |m: &oooi_dhcp::config::Mistake| document.mistake(&format!("spec.{}", m.path), &m.message);
+            let found = found.iter().flat_map(|found| found.iter());
             Findings {
-                mistakes: found.iter().flat_map(|found| found.iter().map(place)).collect(),
+                mistakes: found.map(|m| document.mistake(&m.path, &m.message)).collect(),
                 ..Findings::default()
             }
         }),

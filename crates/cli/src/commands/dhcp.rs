@@ -15,6 +15,7 @@ use oooi_dhcp::store::LeaseStore;
 use oooi_dhcp::store::journal::Journal;
 use oooi_dhcp::{control, server};
 use oooi_feed::leases::ClusterStore;
+use oooi_net::Network;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
@@ -107,7 +108,14 @@ async fn run_with<S: LeaseStore>(
         commands,
     };
     let ready = metrics.clone();
-    let serving = server::run(socket, feeds, store, followed.report, metrics, until_signal());
+    let running = server::run(socket, feeds, store, followed.report, metrics, until_signal());
+    let serving = async {
+        tokio::select! {
+            served = running => served.map_err(anyhow::Error::from),
+            // A socket of an interface that is gone hears nothing, for ever: whoever started this starts it again.
+            gone = Network::until_gone(&args.interface) => Err(gone.into()),
+        }
+    };
     let registry = Arc::new(registry);
     let pages = args.bind.pages(
         move || observe::encode(&registry),
@@ -126,7 +134,7 @@ fn read(
     let config = Config::from_spec(&resource.spec, local).map_err(|found| -> Vec<_> {
         found
             .iter()
-            .map(|m| document.mistake(&format!("spec.{}", m.path), &m.message))
+            .map(|m| document.mistake(&m.path, &m.message))
             .collect()
     })?;
     Ok((config, resource.spec.lease_config.storage.unwrap_or_default()))

@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::cluster::{self, Place};
-use crate::{Outcome, block_on};
+use crate::{Outcome, block_on, terminal};
 
 /// Act as a booting node and say which step fails, why, and what to do
 ///
@@ -55,7 +55,7 @@ enum Output {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let report = block_on(look(args))?;
     match args.output {
-        Output::Tree => print!("{}", report.text()),
+        Output::Tree => print!("{}", report.text(terminal::style())),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(match report.state {

@@ -1,18 +1,19 @@
 //! `oooi lab`: the whole story on a laptop.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use oooi_doctor::style::{Colour, Style};
 use oooi_feed::{Inputs, Unreadable};
 use oooi_manifest::Source;
 use oooi_standalone::lab::{self, Outcome as LabOutcome, Step, Story, Tell};
 use oooi_standalone::up;
 use serde_json::json;
 
-use crate::Outcome;
+use crate::{Outcome, terminal, words};
 
 /// Build an isolated VLAN in network namespaces and boot nodes through it
 ///
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let tell: Box<dyn Tell> = match args.report {
         Some(Report::Json) => Box::new(Quiet),
-        None => Box::new(Screen { colours: colours() }),
+        None => Box::new(Screen(terminal::style())),
     };
     let linger: Option<lab::Linger> = if args.keep { Some(Box::new(linger)) } else { None };
     let outcome = lab::run(
@@ -133,12 +134,8 @@ fn linger(namespaces: &[(String, std::path::PathBuf)]) {
         anyhow::Ok(())
     });
     if let Err(error) = waited {
-        eprintln!("oooi: cannot wait for a signal: {error:#}");
+        eprintln!("oooi: cannot wait for a signal: {}", words::of(&error));
     }
-}
-
-fn colours() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Tells nothing until the end.
@@ -149,28 +146,40 @@ impl Tell for Quiet {
 }
 
 /// A line a step, as it happens.
-struct Screen {
-    colours: bool,
-}
+struct Screen(Style);
 
 impl Tell for Screen {
     fn step(&mut self, step: &Step) {
-        let (mark, colour) = if step.held { ("ok  ", "32") } else { ("FAIL", "31") };
-        let mark = if self.colours {
-            format!("\x1b[{colour}m{mark}\x1b[0m")
-        } else {
-            mark.to_owned()
-        };
-        let Step {
-            actor,
-            name,
-            detail,
-            milliseconds,
-            ..
-        } = step;
-        println!("{mark} {milliseconds:>6.1} ms  {actor:<6}  {name:<48}  {detail}");
+        println!("{}", line(step, self.0));
         // Somebody may be watching a pipe.
         let _ = std::io::stdout().flush();
+    }
+}
+
+fn line(step: &Step, style: Style) -> String {
+    let Step {
+        actor,
+        name,
+        held,
+        detail,
+        milliseconds,
+    } = step;
+    let (mark, colour) = if *held {
+        ("ok  ", Colour::Good)
+    } else {
+        ("FAIL", Colour::Bad)
+    };
+    let before = format!("{milliseconds:>6.1} ms  {actor:<6}  ");
+    let mark = style.paint(colour, mark);
+    let column = 5 + before.chars().count();
+    let whole = format!("{mark} {before}{name:<48}  {detail}");
+    // What fits stands in its column; what does not follows its step, on lines of its own.
+    match style.width {
+        Some(width) if column + name.chars().count().max(48) + 2 + detail.chars().count() > width => {
+            let words = style.fold(&format!("{name}: {detail}"), column);
+            format!("{mark} {before}{words}")
+        }
+        _ => whole.trim_end().to_owned(),
     }
 }
 
@@ -196,4 +205,73 @@ fn document(outcome: &LabOutcome) -> serde_json::Value {
         "seconds": outcome.took.as_secs_f64(),
         "steps": outcome.steps,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn outcome() -> LabOutcome {
+        let step = |actor: &str, name: &str, held, detail: &str, milliseconds| Step {
+            actor: actor.into(),
+            name: name.into(),
+            held,
+            detail: detail.into(),
+            milliseconds,
+        };
+        LabOutcome {
+            steps: vec![
+                step(
+                    "lab",
+                    "a VLAN and a management network",
+                    true,
+                    "192.168.100.0/24",
+                    12.3,
+                ),
+                step(
+                    "node-1",
+                    "gets an address by DHCP",
+                    true,
+                    "192.168.100.100",
+                    204.7,
+                ),
+                step(
+                    "node-1",
+                    "opens TLS to api.lab.example.com:6443",
+                    false,
+                    "192.168.100.4:6443: connection reset: has the gateway a route for that name?",
+                    1000.04,
+                ),
+                step("node-2", "resolves", true, "", 0.2),
+            ],
+            took: Duration::from_millis(2345),
+        }
+    }
+
+    fn told(style: Style) -> String {
+        let mut outcome = outcome();
+        let lines: Vec<String> = outcome.steps.iter().map(|step| line(step, style)).collect();
+        let failed = summary(&outcome);
+        outcome.steps.retain(|step| step.held);
+        format!("{}\n\n{failed}\n{}\n", lines.join("\n"), summary(&outcome))
+    }
+
+    #[test]
+    fn a_step_is_a_line_and_the_end_a_summary() {
+        insta::assert_snapshot!(told(Style::default()));
+        insta::assert_snapshot!(
+            "a_story_on_a_terminal",
+            told(Style {
+                colours: true,
+                width: Some(80)
+            })
+        );
+    }
+
+    #[test]
+    fn the_report_for_programs_has_every_step() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&document(&outcome())).unwrap());
+    }
 }

@@ -9,9 +9,11 @@ use oooi_dhcp::control;
 use oooi_dhcp::lease::Lease;
 use oooi_dhcp::store::journal::Journal;
 use oooi_dhcp::time::Timestamp;
-use serde_json::json;
+use oooi_doctor::style::{Colour, Style};
+use oooi_doctor::table::{Cell, table};
+use serde_json::{Value, json};
 
-use crate::{Outcome, block_on};
+use crate::{Outcome, block_on, terminal};
 
 /// Show who has which address, or free one
 #[derive(clap::Args)]
@@ -92,21 +94,27 @@ fn show(args: &Args) -> anyhow::Result<Outcome> {
             let client = oooi_feed::cluster::connect().await?;
             Ok(oooi_feed::leases::list(client, namespace, server).await?)
         })?,
-        _ => Journal::read(&args.state_dir)?,
+        _ => Journal::read(&args.state_dir).context(
+            "there are no leases to show: --state-dir is where `oooi dhcp` or `oooi up` keeps them",
+        )?,
     };
     leases.sort_by_key(|lease| lease.address);
     let now = Timestamp::wall();
-    let rows: Vec<serde_json::Value> = leases.iter().map(|lease| row(lease, now)).collect();
-    let document = json!({ "schemaVersion": 1, "leases": rows });
+    let rows: Vec<Value> = leases.iter().map(|lease| row(lease, now)).collect();
     match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&document)?),
-        Output::Yaml => print!("{}", serde_saphyr::to_string(&document)?),
-        Output::Table => table(&rows),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&document(rows))?),
+        Output::Yaml => print!("{}", serde_saphyr::to_string(&document(rows))?),
+        Output::Table if rows.is_empty() => println!("nobody has an address yet"),
+        Output::Table => print!("{}", screen(&rows, terminal::style())),
     }
     Ok(Outcome::Done)
 }
 
-fn row(lease: &Lease, now: Timestamp) -> serde_json::Value {
+fn document(rows: Vec<Value>) -> Value {
+    json!({ "schemaVersion": 1, "leases": rows })
+}
+
+fn row(lease: &Lease, now: Timestamp) -> Value {
     let state = if lease.is_live(now) || lease.state != oooi_dhcp::lease::State::Bound {
         lease.state.label()
     } else {
@@ -128,35 +136,64 @@ fn moment(at: Timestamp) -> String {
     at.round(jiff::Unit::Second).unwrap_or(at).to_string()
 }
 
-fn table(rows: &[serde_json::Value]) {
-    let columns = ["address", "mac", "hostname", "state", "expires"];
-    let cell = |row: &serde_json::Value, column: &str| row[column].as_str().unwrap_or("-").to_owned();
-    let width = |column: &str| {
-        rows.iter()
-            .map(|row| cell(row, column).len())
-            .chain([column.len()])
-            .max()
-            .unwrap_or_default()
+fn screen(rows: &[Value], style: Style) -> String {
+    let row = |row: &Value| {
+        ["address", "mac", "hostname", "state", "expires"].map(|column| {
+            let text = row[column].as_str().unwrap_or("-");
+            match text {
+                "bound" => Cell::coloured(Colour::Good, text),
+                "declined" => Cell::coloured(Colour::Bad, text),
+                "expired" | "released" => Cell::coloured(Colour::Faint, text),
+                _ => text.into(),
+            }
+        })
     };
-    let line = |cells: Vec<String>| cells.join("  ").trim_end().to_owned();
-    println!(
-        "{}",
-        line(
-            columns
-                .iter()
-                .map(|c| format!("{:<1$}", c.to_uppercase(), width(c)))
-                .collect()
-        )
-    );
-    for row in rows {
-        println!(
-            "{}",
-            line(
-                columns
-                    .iter()
-                    .map(|c| format!("{:<1$}", cell(row, c), width(c)))
-                    .collect()
-            )
+    let head = ["ADDRESS", "MAC", "HOSTNAME", "STATE", "EXPIRES"];
+    table(style, head, rows.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oooi_dhcp::lease::State;
+    use oooi_dhcp::mac::Mac;
+
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let now: jiff::Timestamp = "2026-11-16T02:00:00Z".parse().unwrap();
+        let now = Timestamp::from(now);
+        let lease = |last: u8, name: Option<&str>, state, hours: u64| Lease {
+            address: Ipv4Addr::new(192, 168, 100, last),
+            mac: Mac([2, 0, 0, 0, 0, last]),
+            id: [1, 2, 0, 0, 0, 0, last].into(),
+            host_name: name.map(Into::into),
+            machine: false,
+            state,
+            since: Timestamp(now.0 - 3_600_000),
+            expires: Timestamp(now.0 - 3_600_000).after(Duration::from_secs(hours * 3600)),
+        };
+        let leases = [
+            lease(100, Some("worker-1"), State::Bound, 2),
+            lease(101, None, State::Bound, 1),
+            lease(102, Some("worker-with-a-long-name"), State::Released, 0),
+            lease(9, None, State::Declined, 24),
+        ];
+        leases.iter().map(|lease| row(lease, now)).collect()
+    }
+
+    #[test]
+    fn leases_are_a_table_for_people_and_a_document_for_programs() {
+        insta::assert_snapshot!("table", screen(&rows(), Style::default()));
+        let style = Style {
+            colours: true,
+            width: Some(60),
+        };
+        insta::assert_snapshot!("table_on_a_narrow_terminal", screen(&rows(), style));
+        insta::assert_snapshot!(
+            "document",
+            serde_json::to_string_pretty(&document(rows())).unwrap()
         );
     }
 }

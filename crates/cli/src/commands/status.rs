@@ -1,15 +1,22 @@
 //! `oooi status`: one screen about an Infra.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Client, ResourceExt};
+use oooi_api::foreign::NetworkAttachmentDefinition;
+use oooi_api::{DhcpLease, DhcpServer, DnsServer, Infra, ProxyServer};
+use oooi_doctor::inventory::Inventory;
 use oooi_doctor::status::{Status, overview};
+use oooi_feed::changes::Changes;
 
 use crate::cluster::{self, Place};
-use crate::{Outcome, block_on, until_signal};
+use crate::{Outcome, block_on, terminal, until_signal, words};
 
 /// Show an Infra of a cluster: its VLAN, addresses, pods, leases, names, backends and conditions
 ///
@@ -38,9 +45,6 @@ enum Output {
     Yaml,
 }
 
-/// How often a watched Infra is looked at.
-const EVERY: Duration = Duration::from_secs(2);
-
 /// Shows it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     block_on(async {
@@ -51,14 +55,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 () = until_signal() => Ok(Outcome::Done),
             }
         } else {
-            let (text, outcome) = look(&client, args).await?;
-            print!("{text}");
-            Ok(outcome)
+            let look = look(&client, args).await?;
+            print!("{}", look.text);
+            Ok(look.outcome)
         }
     })
 }
 
-async fn look(client: &Client, args: &Args) -> anyhow::Result<(String, Outcome)> {
+/// What was seen at a moment.
+struct Look {
+    text: String,
+    outcome: Outcome,
+    /// What it was seen of.
+    surroundings: Surroundings,
+    /// When it will look different by itself.
+    next: Option<jiff::Timestamp>,
+}
+
+async fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
     let namespace = args.place.namespace(client);
     let infra = match &args.name {
         Some(name) => cluster::infra(client, namespace, name).await?,
@@ -67,7 +81,14 @@ async fn look(client: &Client, args: &Args) -> anyhow::Result<(String, Outcome)>
             match (all.len(), args.output) {
                 (0, _) => bail!("there is no Infra in namespace {namespace}: -n names another one"),
                 (1, _) => all.remove(0),
-                (_, Output::Screen) => return Ok((overview(&all), Outcome::Done)),
+                (_, Output::Screen) => {
+                    return Ok(Look {
+                        text: overview(&all, terminal::style()),
+                        outcome: Outcome::Done,
+                        surroundings: Surroundings::default(),
+                        next: None,
+                    });
+                }
                 _ => {
                     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
                     bail!("there are several Infras, name one of them: {}", names.join(", "));
@@ -77,43 +98,108 @@ async fn look(client: &Client, args: &Args) -> anyhow::Result<(String, Outcome)>
     };
     let inventory = cluster::inventory(client, infra).await?;
     let components = cluster::components(&inventory)?;
-    let status = Status::of(&inventory, &components, jiff::Timestamp::now());
+    let now = jiff::Timestamp::now();
+    let status = Status::of(&inventory, &components, now);
     let outcome = if status.needs_attention() {
         Outcome::Attention
     } else {
         Outcome::Done
     };
     let text = match args.output {
-        Output::Screen => status.screen(),
+        Output::Screen => status.screen(terminal::style()),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&status)?),
         Output::Yaml => serde_saphyr::to_string(&status)?,
     };
-    Ok((text, outcome))
+    Ok(Look {
+        text,
+        outcome,
+        surroundings: Surroundings::of(&inventory),
+        next: status.next_expiry(now),
+    })
 }
 
 /// Shows it again when it changed. A terminal is cleared in between; elsewhere an empty line is.
 async fn watch(client: &Client, args: &Args) -> anyhow::Result<Outcome> {
+    let namespace = args.place.namespace(client);
+    let mut surroundings = Surroundings::default();
+    // Watched before the first look: what changes in between is seen.
+    let mut changes = surroundings.watch(client, namespace);
     let mut last = String::new();
-    let mut ticks = tokio::time::interval(EVERY);
     loop {
-        ticks.tick().await;
-        // An API server that is away for a moment is no reason to end.
-        let text = match look(client, args).await {
-            Ok((text, _)) => text,
+        let (text, next) = match look(client, args).await {
+            Ok(look) => {
+                if look.surroundings != surroundings {
+                    surroundings = look.surroundings;
+                    changes = surroundings.watch(client, namespace);
+                }
+                (look.text, look.next)
+            }
             Err(error) if last.is_empty() => return Err(error),
-            Err(error) => format!("{error:#}\n"),
+            // An API server that is away for a moment is no reason to end.
+            Err(error) => (format!("{}\n", words::of(&error)), None),
         };
-        if text == last {
-            continue;
+        if text != last {
+            let mut out = std::io::stdout();
+            let between = match (out.is_terminal(), last.is_empty()) {
+                (true, _) => "\x1b[H\x1b[2J",
+                (false, true) => "",
+                (false, false) => "\n",
+            };
+            write!(out, "{between}{text}")?;
+            out.flush()?;
+            last = text;
         }
-        let mut out = std::io::stdout();
-        let between = match (out.is_terminal(), last.is_empty()) {
-            (true, _) => "\x1b[H\x1b[2J",
-            (false, true) => "",
-            (false, false) => "\n",
-        };
-        write!(out, "{between}{text}")?;
-        out.flush()?;
-        last = text;
+        tokio::select! {
+            () = changes.next() => {}
+            () = until(next) => {}
+        }
+    }
+}
+
+/// Waits for a moment, if there is one to wait for.
+async fn until(moment: Option<jiff::Timestamp>) {
+    match moment {
+        Some(moment) => {
+            let left = moment.duration_since(jiff::Timestamp::now());
+            tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The namespaces beside the Infra's own that its screen depends on.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Surroundings {
+    /// Of the network.
+    attachment: Option<String>,
+    /// Of what the gateway forwards to.
+    targets: BTreeSet<String>,
+}
+
+impl Surroundings {
+    fn of(inventory: &Inventory) -> Self {
+        let backends = inventory.proxy.iter().flat_map(|proxy| &proxy.spec.backends);
+        Surroundings {
+            attachment: inventory.attachment.as_ref().and_then(ResourceExt::namespace),
+            targets: backends.map(|backend| backend.target_namespace.clone()).collect(),
+        }
+    }
+
+    /// Follows all that the screen shows.
+    fn watch(&self, client: &Client, namespace: &str) -> Changes {
+        let mut changes = Changes::default();
+        changes.watch::<Infra>(client, namespace);
+        changes.watch::<DhcpServer>(client, namespace);
+        changes.watch::<DnsServer>(client, namespace);
+        changes.watch::<ProxyServer>(client, namespace);
+        changes.watch::<DhcpLease>(client, namespace);
+        changes.watch::<Pod>(client, namespace);
+        let attachment = self.attachment.as_deref().unwrap_or(namespace);
+        changes.watch::<NetworkAttachmentDefinition>(client, attachment);
+        for target in &self.targets {
+            changes.watch::<EndpointSlice>(client, target);
+            changes.watch::<NetworkPolicy>(client, target);
+        }
+        changes
     }
 }

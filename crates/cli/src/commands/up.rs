@@ -1,16 +1,15 @@
 //! `oooi up`: an Infra without Kubernetes.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use oooi_net::Network;
 use oooi_plan::Known;
+use oooi_standalone::addresses::Addresses;
 use oooi_standalone::desired::Desired;
 use oooi_standalone::up;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::input::Files;
 use crate::observe::{self, Bind};
@@ -20,7 +19,8 @@ use crate::{Outcome, block_on, until_signal};
 ///
 /// The file is the Infra that the operator takes. Beside it may stand the Services and EndpointSlices of the control
 /// plane, and the VirtualMachineInstances that are its nodes. A server that fails is started again while the others go
-/// on; the exit code is 1 if one does not run at the end. A change of the file applies at once; one that is wrong is refused, and the last good one stays.
+/// on; the exit code is 1 if one does not run at the end. A change of the file applies at once; one that is wrong is
+/// refused, and the last good one stays.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -53,7 +53,12 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     for warning in &desired.borrow().components.warnings {
         warn!(path = warning.path, "{}", warning.message);
     }
-    let added = add_addresses(&desired, &args.interface).await?;
+    let mut addresses = Addresses::on(&args.interface);
+    let wanted = desired.borrow().addresses.clone();
+    if let Err(error) = addresses.have(&wanted).await {
+        addresses.remove().await;
+        return Err(error.into());
+    }
     let metrics = Arc::<up::Metrics>::default();
     let failing = up::Failing::default();
     let options = up::Options {
@@ -70,14 +75,17 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         .bind
         .pages(move || metrics.encode(), move || probed.now().is_empty());
     let waiting = async {
-        until_signal().await;
+        tokio::select! {
+            () = until_signal() => {}
+            () = follow(&mut addresses, desired) => {}
+        }
         anyhow::Ok(())
     };
     let ended = observe::beside(vec![pages], waiting).await;
     info!("ending");
     let failed = failing.now();
     tokio::task::spawn_blocking(move || running.stop()).await?;
-    remove_addresses(&args.interface, &added).await;
+    addresses.remove().await;
     ended?;
     if failed.is_empty() {
         return Ok(Outcome::Done);
@@ -89,44 +97,14 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     bail!("not every server ran at the end: {}", said.join("; "))
 }
 
-/// Puts the servers' addresses on the interface, and says which ones. Without the right to do so they must be there.
-async fn add_addresses(
-    desired: &watch::Receiver<Arc<Desired>>,
-    interface: &str,
-) -> anyhow::Result<Vec<Ipv4Addr>> {
-    let desired = desired.borrow().clone();
-    let missing = up::missing_addresses(&desired, interface).await?;
-    let network = Network::open()?;
-    let mut added = Vec::new();
-    for address in desired
-        .addresses
-        .iter()
-        .filter(|net| missing.contains(&net.addr()))
-    {
-        match network.add_address(interface, *address).await {
-            Ok(()) => added.push(address.addr()),
-            Err(error) if error.is_there_already() => {}
-            Err(error) if error.is_permission() => {
-                let wanted: Vec<String> = missing
-                    .iter()
-                    .map(|a| format!("ip address add {a}/{} dev {interface}", address.prefix_len()))
-                    .collect();
-                bail!(
-                    "the servers' addresses are not on {interface}, and adding them needs CAP_NET_ADMIN: {}",
-                    wanted.join("; ")
-                );
-            }
-            Err(error) => return Err(error.into()),
+/// Keeps the servers' addresses on the interface as the manifest changes, for ever. A server without its address is
+/// one that fails.
+async fn follow(addresses: &mut Addresses, mut desired: watch::Receiver<Arc<Desired>>) {
+    while desired.changed().await.is_ok() {
+        let wanted = desired.borrow_and_update().addresses.clone();
+        if let Err(error) = addresses.have(&wanted).await {
+            error!("{error}");
         }
     }
-    Ok(added)
-}
-
-async fn remove_addresses(interface: &str, added: &[Ipv4Addr]) {
-    let Ok(network) = Network::open() else { return };
-    for address in added {
-        if let Err(error) = network.remove_address(interface, *address).await {
-            warn!(%address, interface, %error, "the address stays on the interface");
-        }
-    }
+    std::future::pending().await
 }

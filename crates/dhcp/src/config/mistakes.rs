@@ -4,15 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-
-/// One mistake and the field that it is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// The path below `spec`, such as `leaseConfig.reservations[0].mac`.
-    pub path: String,
-    /// What is wrong and how to mend it.
-    pub message: String,
-}
+pub use oooi_api::mistake::Mistake;
 
 /// Every mistake of one manifest, in the order of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,11 +21,9 @@ impl Mistakes {
         self.0.iter()
     }
 
+    /// A mistake at a path below `spec`.
     pub(super) fn add(&mut self, path: &str, message: String) {
-        self.0.push(Mistake {
-            path: path.to_owned(),
-            message,
-        });
+        self.0.push(Mistake::new(format!("spec.{path}"), message));
     }
 
     /// The value, or a mistake at `path`.
@@ -63,11 +53,7 @@ impl Mistakes {
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, mistake) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}spec.{}: {}", mistake.path, mistake.message)?;
-        }
-        Ok(())
+        f.write_str(&Mistake::list(&self.0))
     }
 }
 

@@ -107,7 +107,8 @@ options: [{code: 3, value: x}, {code: 26, value: '99999'}, {code: 43, value: 0xa
         "options[2].value",
         "options[3]",
     ] {
-        assert!(paths.contains(&path), "{path} is missing in {paths:#?}");
+        let path = format!("spec.{path}");
+        assert!(paths.contains(&&*path), "{path} is missing in {paths:#?}");
     }
     assert!(
         mistakes

@@ -4,23 +4,9 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
+pub use oooi_api::mistake::Mistake;
 
 use crate::wire::name::Name;
-
-/// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// The path of the field, such as `spec.staticEntries[2].ip`.
-    pub path: String,
-    /// What is wrong and how to mend it.
-    pub message: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path, self.message)
-    }
-}
 
 /// All mistakes of one manifest, in the order of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,10 +16,7 @@ impl std::error::Error for Mistakes {}
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.0.iter().enumerate() {
-            write!(f, "{}{mistake}", if index > 0 { "; " } else { "" })?;
-        }
-        Ok(())
+        f.write_str(&Mistake::list(&self.0))
     }
 }
 
@@ -44,10 +27,7 @@ impl Mistakes {
     }
 
     pub(super) fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Mistake {
-            path: path.into(),
-            message: message.into(),
-        });
+        self.0.push(Mistake::new(path, message));
     }
 
     pub(super) fn name(&mut self, path: &str, text: &str) -> Option<Name> {

@@ -13,7 +13,7 @@ pub enum TlsError {
     #[error("no certificate authority was found; mount a bundle and name it in SSL_CERT_FILE ({0})")]
     NoAuthority(String),
     /// The TLS library refuses its own settings.
-    #[error("the TLS client cannot be set up")]
+    #[error("the TLS client cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
 

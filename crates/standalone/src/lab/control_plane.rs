@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use oooi_net::Namespace;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -76,6 +76,9 @@ impl Authority {
         if let Some((from, until)) = backend.valid {
             (params.not_before, params.not_after) = (from.into(), until.into());
         }
+        if backend.for_clients {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }
         let certificate = params.signed_by(&key, &self.issuer)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = ServerConfig::builder().with_no_client_auth();
@@ -98,6 +101,8 @@ pub struct Backend {
     pub names: Vec<String>,
     /// Since and until when its certificate is valid; unset means always.
     pub valid: Option<(SystemTime, SystemTime)>,
+    /// Whether its certificate says that it is one for clients, with which nobody may serve.
+    pub for_clients: bool,
     /// How far its clock is ahead of the lab's.
     pub clock: Duration,
     /// The status that it answers with.
@@ -113,6 +118,7 @@ impl Backend {
             port,
             names: names.to_vec(),
             valid: None,
+            for_clients: false,
             clock: Duration::ZERO,
             status: 200,
         }

@@ -33,6 +33,9 @@ impl Desk<'_> {
 
     /// A station answered an ARP probe.
     fn taken_by(&mut self, address: Ipv4Addr, mac: Mac) {
+        if address == self.config.server() {
+            return self.not_alone(address, mac);
+        }
         let Some(waiting) = self.probes.answered(address) else {
             return;
         };
@@ -75,9 +78,23 @@ impl Desk<'_> {
         }
     }
 
-    /// Says so when the server's own address is not on the interface: clients could not answer it.
-    pub(in crate::server) fn check_address(&self) {
+    /// Another station has the server's own address: what clients send may reach that one.
+    fn not_alone(&self, server: Ipv4Addr, mac: Mac) {
+        self.metrics.conflicts.inc();
+        warn!(%server, %mac, "another station has the server's address");
+        self.report.event(Event::warning(
+            "ServerAddressTaken",
+            format!(
+                "{mac} has {server}, the address of this server, as well: give that station another one, or change networkConfig.serverIP"
+            ),
+        ));
+    }
+
+    /// Says so when the server's own address is not on the interface: clients could not answer it. Asks whether
+    /// somebody else has it.
+    pub(in crate::server) fn check_address(&mut self) {
         let (server, interface) = (self.config.server(), self.socket.interface());
+        self.socket.probe(&mut self.outbox, server);
         if self
             .socket
             .addresses()
