@@ -76,7 +76,7 @@ fn check(document: &Document) -> Findings {
             .map(|infra: Infra| infra_findings(document, &infra)),
         "DHCPServer" => document.decode().map(|server: DhcpServer| {
             let found = oooi_dhcp::config::Config::from_spec(&server.spec, &[]).err();
-            let found = found.iter().flat_map(|found| found.iter());
+            let found = found.iter().flat_map(oooi_dhcp::config::Mistakes::iter);
             Findings {
                 mistakes: found.map(|m| document.mistake(&m.path, &m.message)).collect(),
                 ..Findings::default()

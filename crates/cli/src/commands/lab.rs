@@ -202,7 +202,7 @@ fn document(outcome: &LabOutcome) -> serde_json::Value {
     json!({
         "schemaVersion": 1,
         "held": outcome.held(),
-        "seconds": outcome.took.as_secs_f64(),
+        "seconds": (outcome.took.as_secs_f64() * 1000.0).round() / 1000.0,
         "steps": outcome.steps,
     })
 }

@@ -188,7 +188,7 @@ mod tests {
         insta::assert_snapshot!("table", screen(&rows(), Style::default()));
         let style = Style {
             colours: true,
-            width: Some(60),
+            width: Some(88),
         };
         insta::assert_snapshot!("table_on_a_narrow_terminal", screen(&rows(), style));
         insta::assert_snapshot!(

@@ -106,5 +106,5 @@ async fn follow(addresses: &mut Addresses, mut desired: watch::Receiver<Arc<Desi
             error!("{error}");
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
