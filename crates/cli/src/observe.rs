@@ -10,6 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use oooi_api::report::{Event, Report, ServerReport, Severity};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tracing::{debug, info, warn};
@@ -110,6 +111,26 @@ where
         }
     };
     Router::new().route(path, get(page))
+}
+
+/// Whether a server serves the newest version of its resource. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Accepted(Gauge);
+
+impl Accepted {
+    /// The newest version was taken over, or refused.
+    pub(crate) fn set(&self, accepted: bool) {
+        self.0.set(i64::from(accepted));
+    }
+
+    /// Makes it visible.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "oooi_config_accepted",
+            "0 while the newest version of the server's resource is refused and the last good one is served",
+            self.0.clone(),
+        );
+    }
 }
 
 /// A registry in the text format of Prometheus.

@@ -11,7 +11,7 @@ use oooi_feed::{Inputs, Unreadable};
 use oooi_manifest::{Document, Mistake};
 use tokio::sync::watch;
 
-use crate::observe::LogReport;
+use crate::observe::{Accepted, LogReport};
 use crate::until_signal;
 
 /// Where a server's resource comes from.
@@ -41,6 +41,8 @@ pub(crate) struct OwnArgs {
 pub(crate) struct Followed<T> {
     /// The configuration.
     pub(crate) config: watch::Receiver<Arc<T>>,
+    /// Whether the newest version of the resource is what is served, as a metric.
+    pub(crate) accepted: Accepted,
     /// Where to report.
     pub(crate) report: Arc<dyn Report>,
     /// The resource in the cluster, if there is one.
@@ -63,11 +65,17 @@ impl OwnArgs {
         T: Send + Sync + 'static,
         B: Fn(&[Document]) -> Result<T, Vec<Mistake>> + Send + 'static,
     {
+        let accepted = Accepted::default();
+        let good = accepted.clone();
+        let build = move |documents: &[Document]| build(documents).inspect(|_| good.set(true));
+        let bad = accepted.clone();
         let inputs = (!self.files.is_empty()).then(|| Inputs::new(self.files.clone()));
         let (Some(namespace), Some(name)) = (&self.namespace, &self.name) else {
-            let config = oooi_feed::follow(inputs.ok_or(Unreadable::Nothing)?, build, |_| {})?;
+            let config =
+                oooi_feed::follow(inputs.ok_or(Unreadable::Nothing)?, build, move |_| bad.set(false))?;
             return Ok(Followed {
                 config,
+                accepted,
                 report: Arc::new(LogReport),
                 cluster: None,
             });
@@ -77,6 +85,7 @@ impl OwnArgs {
         let report = ClusterReport::start(own.clone(), pod);
         let verdicts = report.clone();
         let following = oooi_feed::live::follow(inputs, own.clone(), build, move |verdict| {
+            bad.set(verdict.refused.is_none());
             verdicts.verdict(verdict);
         });
         let config = tokio::select! {
@@ -85,6 +94,7 @@ impl OwnArgs {
         };
         Ok(Followed {
             config,
+            accepted,
             cluster: Some(InCluster {
                 own,
                 uid: report.uid(),
@@ -97,4 +107,58 @@ impl OwnArgs {
 fn host_name() -> String {
     let uname = rustix::system::uname();
     uname.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+    use std::time::Duration;
+
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    const GOOD: &str = "apiVersion: v1\nkind: Good\nmetadata: {name: a}\n";
+    const BAD: &str = "apiVersion: v1\nkind: Bad\nmetadata: {name: a}\n";
+
+    fn build(documents: &[Document]) -> Result<(), Vec<Mistake>> {
+        match documents {
+            [one] if one.kind() == "Good" => Ok(()),
+            [one] => Err(vec![one.mistake("kind", "is not good")]),
+            _ => Err(Vec::new()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_refused_is_seen_in_the_metrics_until_a_good_one_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("own.yaml");
+        std::fs::write(&file, GOOD).unwrap();
+        let args = OwnArgs {
+            files: vec![file.clone()],
+            namespace: None,
+            name: None,
+            pod_name: None,
+        };
+        let followed = args.follow::<oooi_api::DnsServer, _, _>(build).await.unwrap();
+        let mut registry = Registry::default();
+        followed.accepted.register(&mut registry);
+        for (text, line) in [
+            (GOOD, "oooi_config_accepted 1\n"),
+            (BAD, "oooi_config_accepted 0\n"),
+            ("a: [", "oooi_config_accepted 0\n"),
+            (GOOD, "oooi_config_accepted 1\n"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let seen = async {
+                while !crate::observe::encode(&registry).unwrap().contains(line) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), seen)
+                .await
+                .unwrap_or_else(|_| panic!("{text:?} did not lead to {line:?}"));
+        }
+    }
 }

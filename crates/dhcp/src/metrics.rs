@@ -41,6 +41,7 @@ pub struct Metrics {
     pub(crate) rogue_answers: Counter,
     pub(crate) rogue_servers: Gauge,
     pub(crate) pool_size: Gauge,
+    pub(crate) pool_exhausted: Gauge,
     pub(crate) active: Gauge,
     pub(crate) quarantined: Gauge,
     pub(crate) offers: Gauge,
@@ -88,6 +89,7 @@ impl Metrics {
             rogue_answers: Counter::default(),
             rogue_servers: Gauge::default(),
             pool_size: Gauge::default(),
+            pool_exhausted: Gauge::default(),
             active: Gauge::default(),
             quarantined: Gauge::default(),
             offers: Gauge::default(),
@@ -147,6 +149,11 @@ impl Metrics {
             m.rogue_servers,
         );
         registry.register("pool_addresses", "Addresses that can be leased", m.pool_size);
+        registry.register(
+            "pool_exhausted",
+            "1 while a client found no free address",
+            m.pool_exhausted,
+        );
         registry.register("leases_active", "Leases that have not expired", m.active);
         registry.register(
             "leases_quarantined",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use oooi_api::{DhcpServer, DnsServer, ProxyServer};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -51,6 +52,8 @@ pub struct Metrics {
     errors: Family<ControllerLabel, Counter>,
     durations: Family<ControllerLabel, Histogram, fn() -> Histogram>,
     leader: Gauge,
+    /// No series before there is a certificate: an alert on its end must not fire.
+    certificate: Family<(), Gauge>,
     egress: Arc<Egress>,
 }
 
@@ -63,6 +66,7 @@ impl Default for Metrics {
             errors: Family::default(),
             durations: Family::new_with_constructor(buckets),
             leader: Gauge::default(),
+            certificate: Family::default(),
             egress: Arc::default(),
         }
     }
@@ -95,6 +99,11 @@ impl Metrics {
             self.egress.allocated.clone(),
         );
         registry.register("oooi_leader", "Whether this manager leads", self.leader.clone());
+        registry.register(
+            "oooi_certificate_expiry_timestamp_seconds",
+            "When the certificate of metrics and webhook ends",
+            self.certificate.clone(),
+        );
     }
 
     /// Metrics with a series for every label, from which the reference is written.
@@ -119,9 +128,8 @@ impl Metrics {
     pub(crate) fn reconciled(&self, controller: &'static str, took: Duration, succeeded: bool) {
         let label = ControllerLabel { controller };
         self.runs.get_or_create(&label).inc();
-        if !succeeded {
-            self.errors.get_or_create(&label).inc();
-        }
+        // Counted from zero: an increase is only seen of a series that was there before.
+        self.errors.get_or_create(&label).inc_by(u64::from(!succeeded));
         self.durations.get_or_create(&label).observe(took.as_secs_f64());
     }
 
@@ -149,6 +157,11 @@ impl Metrics {
             allocated.remove(&label);
             capacity.remove(&label);
         }
+    }
+
+    /// The certificate that is served ends then.
+    pub(crate) fn certificate_ends(&self, at: Timestamp) {
+        self.certificate.get_or_create(&()).set(at.as_second());
     }
 
     /// Whether this manager leads.
@@ -209,14 +222,18 @@ mod tests {
         metrics.register(&mut registry);
         metrics.reconciled("oooi-infra", Duration::from_millis(3), true);
         metrics.reconciled("oooi-infra", Duration::from_millis(5), false);
+        metrics.reconciled("oooi-dns", Duration::from_millis(1), true);
         metrics.leads(true);
+        metrics.certificate_ends(Timestamp::from_second(1_800_000_000).unwrap());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             "oooi_reconcile_runs_total{controller=\"oooi-infra\"} 2",
             "oooi_reconcile_errors_total{controller=\"oooi-infra\"} 1",
             "oooi_reconcile_duration_seconds_count{controller=\"oooi-infra\"} 2",
+            "oooi_reconcile_errors_total{controller=\"oooi-dns\"} 0",
             "oooi_leader 1",
+            "oooi_certificate_expiry_timestamp_seconds 1800000000",
         ] {
             assert!(text.contains(line), "{text}");
         }

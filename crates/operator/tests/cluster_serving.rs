@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use oooi_api::Infra;
+use oooi_operator::metrics::Metrics;
 use oooi_operator::serving::admission::{self, Webhook};
 use oooi_operator::serving::certificate::Certificate;
 use oooi_operator::serving::keeper::Keeper;
@@ -144,6 +145,7 @@ async fn webhook(world: &World) -> (String, Vec<tokio::task::JoinHandle<()>>) {
         vec!["localhost".into()],
         leading,
         serves,
+        Metrics::default(),
     );
     let (stores, follow) = admission::follow(client);
     let pages = admission::router(Webhook {

@@ -22,6 +22,7 @@ pub struct Metrics {
     resources: Family<KindLabel, Counter>,
     accepted: Family<KindLabel, Counter>,
     refused: Family<KindLabel, Counter>,
+    refusing: Family<KindLabel, Gauge>,
 }
 
 impl Metrics {
@@ -38,6 +39,11 @@ impl Metrics {
             self.accepted.clone(),
         );
         xds.register("refused", "Responses that an Envoy refused", self.refused.clone());
+        xds.register(
+            "refusing",
+            "1 while an Envoy has refused the last response and goes on with what it had",
+            self.refusing.clone(),
+        );
     }
 
     /// Metrics with a series for every label, from which the reference is written.
@@ -58,15 +64,15 @@ impl Metrics {
     }
 
     pub(crate) fn accepted(&self, kind: Kind) {
-        self.accepted
-            .get_or_create(&KindLabel { kind: kind.label() })
-            .inc();
+        let label = KindLabel { kind: kind.label() };
+        self.accepted.get_or_create(&label).inc();
+        self.refusing.get_or_create(&label).set(0);
     }
 
     pub(crate) fn refused(&self, kind: Kind) {
-        self.refused
-            .get_or_create(&KindLabel { kind: kind.label() })
-            .inc();
+        let label = KindLabel { kind: kind.label() };
+        self.refused.get_or_create(&label).inc();
+        self.refusing.get_or_create(&label).set(1);
     }
 
     /// Resources sent so far.
@@ -74,5 +80,23 @@ impl Metrics {
         self.resources
             .get_or_create(&KindLabel { kind: kind.label() })
             .get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_over_when_the_next_response_is_taken() {
+        let metrics = Metrics::default();
+        let label = KindLabel {
+            kind: Kind::Clusters.label(),
+        };
+        metrics.refused(Kind::Clusters);
+        assert_eq!(metrics.refusing.get_or_create(&label).get(), 1);
+        metrics.accepted(Kind::Clusters);
+        assert_eq!(metrics.refusing.get_or_create(&label).get(), 0);
+        assert_eq!(metrics.refused.get_or_create(&label).get(), 1);
     }
 }

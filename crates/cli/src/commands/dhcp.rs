@@ -101,6 +101,7 @@ async fn run_with<S: LeaseStore>(
         oooi_feed::servers::join(own.client.clone(), &own.namespace, machines)
     });
     let mut registry = Registry::default();
+    followed.accepted.register(&mut registry);
     let metrics = Metrics::register(&mut registry);
     let feeds = Feeds {
         config: followed.config,

@@ -81,6 +81,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     };
     let server = Server::new(options, cores);
     let mut registry = Registry::default();
+    followed.accepted.register(&mut registry);
     server.metrics().register(&mut registry);
     let probes = server.probes();
     // Names of machines are only known where there is a cluster; the sender is kept so that none are waited for.

@@ -158,6 +158,7 @@ async fn serving(
             keeper::names(namespace),
             leading.clone(),
             serves,
+            metrics.clone(),
         )),
         None => {
             // Nobody else could know a Secret's certificate here: one for this process does.

@@ -111,9 +111,11 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         }
         None => snapshots_of(followed.config),
     };
+    let mut registry = Registry::default();
+    followed.accepted.register(&mut registry);
     match args.engine {
-        Engine::Native => native(args, addresses, snapshots, followed.report).await,
-        Engine::Envoy => envoy(args, addresses, snapshots, followed.report).await,
+        Engine::Native => native(args, addresses, snapshots, followed.report, registry).await,
+        Engine::Envoy => envoy(args, addresses, snapshots, followed.report, registry).await,
     }
 }
 
@@ -122,9 +124,9 @@ async fn native(
     addresses: Vec<IpAddr>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     report: Arc<dyn Report>,
+    mut registry: Registry,
 ) -> anyhow::Result<Outcome> {
     let metrics = oooi_proxy::metrics::Metrics::default();
-    let mut registry = Registry::default();
     metrics.register(&mut registry);
     let options = oooi_proxy::server::Options::new(addresses);
     let server = oooi_proxy::server::Server::new(options, metrics, report);
@@ -142,13 +144,13 @@ async fn envoy(
     addresses: Vec<IpAddr>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     report: Arc<dyn Report>,
+    mut registry: Registry,
 ) -> anyhow::Result<Outcome> {
     let binary = match args.external_envoy {
         true => None,
         false => Some(supervisor::find(args.envoy.as_deref())?),
     };
     let metrics = oooi_xds::metrics::Metrics::default();
-    let mut registry = Registry::default();
     metrics.register(&mut registry);
     let control = ControlPlane::new(addresses, metrics, report.clone());
     control.update(&snapshots.borrow().clone());

@@ -127,6 +127,7 @@ impl Standing {
         metrics.quarantined.set(count(quarantined));
         metrics.offers.set(count(leases.offers()));
         metrics.pool_size.set(pool);
+        metrics.pool_exhausted.set(i64::from(self.full.is_some()));
         metrics.rogue_servers.set(count(rogues));
         let mut counts = BTreeMap::from([
             ("activeLeases".to_owned(), count(active)),

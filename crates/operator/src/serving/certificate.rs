@@ -58,6 +58,13 @@ impl Certificate {
         })
     }
 
+    /// When it ends: dates have no hours here.
+    pub fn ends_at(&self) -> Timestamp {
+        let day = (self.renew_at + MARGIN).to_zoned(TimeZone::UTC).date();
+        day.to_zoned(TimeZone::UTC)
+            .map_or(self.renew_at, |midnight| midnight.timestamp())
+    }
+
     /// Whether it can be used for these names for a while.
     pub fn is_good(&self, names: &[String], now: Timestamp) -> bool {
         self.names == names && now < self.renew_at
@@ -80,6 +87,7 @@ mod tests {
         assert!(!certificate.is_good(&["other".to_owned()], now));
         assert!(certificate.is_good(&names(), now + SignedDuration::from_hours(274 * 24)));
         assert!(!certificate.is_good(&names(), now + SignedDuration::from_hours(276 * 24)));
+        assert_eq!(certificate.ends_at().to_string(), "2027-11-16T00:00:00Z");
     }
 
     #[test]

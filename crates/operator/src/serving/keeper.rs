@@ -21,6 +21,7 @@ use super::certificate::Certificate;
 use super::tls::Serves;
 use crate::apply::{self, Writer};
 use crate::identity;
+use crate::metrics::Metrics;
 
 /// The name under which this writes.
 const MANAGER: &str = "oooi-certificate";
@@ -61,6 +62,7 @@ pub struct Keeper {
     writer: Writer,
     leading: watch::Receiver<bool>,
     serves: Serves,
+    metrics: Metrics,
 }
 
 impl Keeper {
@@ -71,6 +73,7 @@ impl Keeper {
         names: Vec<String>,
         leading: watch::Receiver<bool>,
         serves: Serves,
+        metrics: Metrics,
     ) -> Self {
         let writer = Writer::new(client.clone(), MANAGER, leading.clone());
         Keeper {
@@ -80,6 +83,7 @@ impl Keeper {
             writer,
             leading,
             serves,
+            metrics,
         }
     }
 
@@ -120,8 +124,11 @@ impl Keeper {
 
     fn serve(&self, certificate: Option<&Certificate>) {
         let Some(certificate) = certificate else { return };
-        if let Err(error) = self.serves.take_up(certificate) {
-            tracing::warn!(%error, secret = SECRET, "delete the Secret, and a new certificate is made");
+        match self.serves.take_up(certificate) {
+            Ok(()) => self.metrics.certificate_ends(certificate.ends_at()),
+            Err(error) => {
+                tracing::warn!(%error, secret = SECRET, "delete the Secret, and a new certificate is made");
+            }
         }
     }
 
