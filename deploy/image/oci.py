@@ -37,6 +37,7 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 
 # linux/capability.h. Only what a network server may ask for; a longer list would invite more.
 CAPABILITIES = {"cap_net_bind_service": 10, "cap_net_admin": 12, "cap_net_raw": 13}
+ARCHITECTURES = ["amd64", "arm64", "ppc64le", "s390x"]
 VFS_CAP_REVISION_2 = 0x02000000
 VFS_CAP_FLAGS_EFFECTIVE = 0x000001
 
@@ -179,17 +180,30 @@ def pack(image):
     members["index.json"] = index
     members["oci-layout"] = document({"imageLayoutVersion": "1.0.0"})
 
+    return archive(members, image.epoch), digest(manifest)
+
+
+def archive(members, epoch):
+    """Files by name as the bytes of an OCI archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in ("blobs", "blobs/sha256"):
             info = tarfile.TarInfo(name)
-            info.type, info.mode, info.mtime = tarfile.DIRTYPE, 0o755, image.epoch
+            info.type, info.mode, info.mtime = tarfile.DIRTYPE, 0o755, epoch
             tar.addfile(info)
         for name in sorted(members):
             info = tarfile.TarInfo(name)
-            info.size, info.mode, info.mtime = len(members[name]), 0o644, image.epoch
+            info.size, info.mode, info.mtime = len(members[name]), 0o644, epoch
             tar.addfile(info, io.BytesIO(members[name]))
-    return buffer.getvalue(), digest(manifest)
+    return buffer.getvalue()
+
+
+def put(path, data):
+    """Writes a file in one step, so that nobody finds half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(data)
+    partial.rename(path)
 
 
 def read_file(argument):
@@ -224,7 +238,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description="Packs files into a reproducible OCI image archive.")
     parser.add_argument("--output", required=True, type=Path, help="the archive to write")
     parser.add_argument("--name", required=True, help="the reference under which a node finds the image")
-    parser.add_argument("--arch", default="amd64", choices=["amd64", "arm64"])
+    parser.add_argument("--arch", default="amd64", choices=ARCHITECTURES)
     parser.add_argument("--user", default="65532:65532", help="UID:GID, numbers only")
     parser.add_argument("--file", action="append", default=[], metavar="SOURCE:/TARGET")
     parser.add_argument("--link", action="append", default=[], metavar="/PATH=TARGET", help="a symbolic link")
@@ -250,15 +264,12 @@ def main(arguments=None):
             capabilities=pairs(options.capability, "--capability"),
             epoch=int(os.environ.get("SOURCE_DATE_EPOCH", "0")),
         )
-        archive, manifest = pack(image)
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        partial = options.output.with_name(f".{options.output.name}.{os.getpid()}")
-        partial.write_bytes(archive)
-        partial.rename(options.output)
+        packed, manifest = pack(image)
+        put(options.output, packed)
     except (Refused, OSError, ValueError) as error:
         print(f"oci.py: {error}", file=sys.stderr)
         return 1
-    print(f"{options.output}: {options.name} {manifest} ({len(archive) / 1e6:.1f} MB)")
+    print(f"{options.output}: {options.name} {manifest} ({len(packed) / 1e6:.1f} MB)")
     return 0
 
 
