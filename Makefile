@@ -53,14 +53,63 @@ image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 	$(STEP) "release binary (static, musl)" cargo build --release --target x86_64-unknown-linux-musl -p oooi
 	$(STEP) "image" deploy/image/pack target/x86_64-unknown-linux-musl/release/oooi dist/oooi-amd64.tar
 
+##@ Deploy
+
+# The operator's image, what renders and applies, and what is applied: default, ha or openshift.
+IMG ?= localhost/oooi:dev
+KUBECTL ?= kubectl
+OVERLAY ?= default
+MANIFESTS = $(KUBECTL) kustomize deploy/kustomize/$(OVERLAY) | sed 's|localhost/oooi:dev|$(IMG)|g'
+
+.PHONY: install
+install: ## the definitions, into the cluster of the kubeconfig
+	$(KUBECTL) apply --server-side -f deploy/crds
+
+.PHONY: uninstall
+uninstall: ## the definitions go, and with them every resource of theirs
+	$(KUBECTL) delete --ignore-not-found -f deploy/crds
+
+.PHONY: deploy
+deploy: install ## the definitions and the operator; IMG=… its image, OVERLAY=ha or openshift
+	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: ## the operator goes, the definitions and all resources stay
+	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
+
+##@ Release
+
+# Architectures of an archive or a release.
+ARCHS ?= amd64 arm64 ppc64le s390x
+
+.PHONY: image-archive
+image-archive: ## one archive of the image for import without a registry: dist/oooi-image.tar; ARCHS="amd64 arm64"
+	@testbed/packages $(if $(filter-out amd64,$(ARCHS)),cross,build)
+	for arch in $(ARCHS); do \
+	  binary="$$(deploy/image/build $$arch)"; \
+	  deploy/image/pack "$$binary" dist/images/oooi-$$arch.tar $$arch "$(IMG)"; \
+	done
+	python3 -B deploy/image/join.py --output dist/oooi-image.tar $(ARCHS:%=dist/images/oooi-%.tar)
+
+.PHONY: bundle
+bundle: testbed ## the bundle for OLM: dist/bundle; IMG and ENVOY_IMAGE by digest
+	@testbed/packages deploy
+	deploy/olm/generate --kubectl "$$(testbed/build --where)/bin/kubectl" --output dist/bundle \
+	  --image "$(IMG)" --envoy-image "$(ENVOY_IMAGE)"
+
+.PHONY: release
+release: testbed ## archives, image, chart, bundle, definitions, bill of materials and checksums: dist/release; ARCHS=amd64
+	@testbed/packages deploy $(if $(filter-out amd64,$(ARCHS)),cross)
+	deploy/release $(ARCHS)
+
 ##@ Test
 
 .PHONY: test
 test: ## unit, cluster, net and node tests and a little fuzzing, in turn; as root on Debian it installs the packages that it needs
-	$(STEP) "packages" testbed/packages build node clients fuzz
+	$(STEP) "packages" testbed/packages build deploy node clients fuzz
 	$(STEP) "testbed" testbed/build
 	$(STEP) "build the tests" cargo test --workspace --test '*' --lib --bins --no-run
-	$(MAKE) test-unit test-cluster test-net test-node fuzz
+	$(MAKE) test-unit test-deploy test-cluster test-net test-node fuzz
 
 .PHONY: test-unit
 test-unit: ## what needs neither root nor a cluster, in under a minute
@@ -69,6 +118,13 @@ test-unit: ## what needs neither root nor a cluster, in under a minute
 	$(STEP) "unit tests of the image" $(PYTHON_TESTS) deploy/image
 	$(STEP) "unit tests of the book" $(PYTHON_TESTS) tools/book
 	$(STEP) "shell blocks of the documentation" tools/book/blocks.py
+
+.PHONY: test-deploy
+test-deploy: testbed ## chart, overlays, bundle and alerts: rendered, compared, checked, and installed on a real API server
+	@testbed/packages deploy
+	$(STEP) "chart, bundle and alerts" /usr/bin/python3 -B -m unittest discover --quiet --start-directory deploy/tests
+	$(STEP) "installation" $(TESTBED) run -- /usr/bin/python3 -B -m unittest discover --quiet --start-directory deploy/tests \
+	  --pattern 'cluster_*.py'
 
 .PHONY: test-cluster
 test-cluster: testbed ## against a real API server and controller manager (no root)

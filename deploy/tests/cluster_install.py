@@ -1,0 +1,184 @@
+"""Everything under deploy/ on a real API server, as a platform team installs it. Started by `testbed run`.
+
+Warnings of the API server are errors. Pods are not run here (there is no node), but admitted: the namespace enforces
+Pod Security `restricted`, and the controllers of Kubernetes make the pods.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import yaml
+from tools import CHART, DEPLOY, ROOT, documents, run, testbed
+
+KUSTOMIZE = DEPLOY / "kustomize"
+STATE = os.environ.get("OOOI_TESTBED")
+NAMESPACE = "oooi-system"
+
+
+def kubectl(*arguments, **options):
+    """kubectl on the testbed, with warnings as errors."""
+    environment = {"KUBECONFIG": f"{STATE}/kubeconfig"}
+    return run("kubectl", "--warnings-as-errors", *arguments, environment=environment, **options)
+
+
+def helm(*arguments, **options):
+    """helm on the testbed."""
+    # What helm keeps on disk is none of this machine's.
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"KUBECONFIG": f"{STATE}/kubeconfig"}
+        environment |= {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
+        return run("helm", "--namespace", NAMESPACE, *arguments, environment=environment, **options)
+
+
+def apply(*arguments, **options):
+    """Server-side apply."""
+    return kubectl("apply", "--server-side", *arguments, **options)
+
+
+def get(*arguments):
+    """Objects as Python values."""
+    return json.loads(kubectl("get", *arguments, "--output=json").stdout)
+
+
+def until(what, condition):
+    """Waits for a condition, and says what is missing."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"in vain waited until {what}")
+        time.sleep(0.1)
+
+
+def pods():
+    """The manager's pods."""
+    return get("pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/component=manager")["items"]
+
+
+def left():
+    """What is there of an installation, definitions apart."""
+    kinds = "clusterroles,clusterrolebindings,validatingwebhookconfigurations"
+    found = [i["metadata"]["name"] for i in get(kinds)["items"] if i["metadata"]["name"].startswith("oooi")]
+    ours = "deployments,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
+    inside = get(ours, "--namespace", NAMESPACE)["items"]
+    return found + [i["metadata"]["name"] for i in inside if i["metadata"]["name"].startswith("oooi")]
+
+
+def prepare_namespace():
+    """The namespace as deploy/kustomize has it, for those that bring none."""
+    apply("-f", KUSTOMIZE / "base/namespace.yaml")
+
+
+class OnACluster(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not STATE:
+            raise AssertionError("OOOI_TESTBED is not set: run `make test-deploy`")
+        for folder in (testbed() / "addons", testbed() / "crds"):
+            apply("-f", folder)
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+
+    def install_definitions(self):
+        apply("-f", DEPLOY / "crds")
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", DEPLOY / "crds")
+
+    def assert_pods_are_admitted(self, image):
+        until(f"two pods by {image}", lambda: sum(p["spec"]["containers"][0]["image"] == image for p in pods()) == 2)
+
+    def test_1_kustomize_installs_upgrades_and_removes(self):
+        self.install_definitions()
+        apply("-k", KUSTOMIZE / "default")
+        self.assert_pods_are_admitted("localhost/oooi:dev")
+        # Over an installation that runs, as an upgrade.
+        apply("-k", KUSTOMIZE / "ha")
+        budget = get("poddisruptionbudget", "oooi-manager", "--namespace", NAMESPACE)
+        self.assertEqual(budget["spec"]["minAvailable"], 1)
+        # SecurityContextConstraints have no admission here, but their schema.
+        apply("--dry-run=server", "-k", KUSTOMIZE / "openshift")
+        apply("-k", DEPLOY / "prometheus")
+        kubectl("delete", "-k", DEPLOY / "prometheus")
+        kubectl("delete", "--timeout=60s", "-k", KUSTOMIZE / "ha")
+        self.assertEqual(left(), [])
+
+    def test_2_pod_security_would_refuse_a_manager_that_asks_for_more(self):
+        prepare_namespace()
+        [_, deployment] = documents((KUSTOMIZE / "base/manager.yaml").read_text())
+        template = deployment["spec"]["template"]
+        metadata = {**template["metadata"], "name": "greedy", "namespace": NAMESPACE}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        # The account is made later than this pod.
+        pod["spec"].pop("serviceAccountName")
+        apply("--dry-run=server", "-f", "-", text=yaml.safe_dump(pod))
+        pod["spec"]["containers"][0]["securityContext"]["capabilities"] = {"add": ["NET_RAW"]}
+        said = apply("--dry-run=server", "-f", "-", text=yaml.safe_dump(pod), ok=False).stderr
+        self.assertIn('violates PodSecurity "restricted', said)
+
+    def test_3_helm_installs_upgrades_rolls_back_and_uninstalls(self):
+        kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", DEPLOY / "crds")
+        prepare_namespace()
+        monitoring = "monitoring.monitors=true,monitoring.rules=true,monitoring.dashboard=true"
+        with tempfile.TemporaryDirectory() as directory:
+            # What is released is the package.
+            helm("package", CHART, "--destination", directory)
+            [package] = Path(directory).glob("oooi-*.tgz")
+            helm("install", "oooi", package, "--set", f"image.tag=one,{monitoring}")
+            self.assert_pods_are_admitted("localhost/oooi:one")
+            crd = "infras.hostedcluster.densityops.com"
+            kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", crd)
+            kubectl("create", "namespace", "clusters")
+            apply("-f", ROOT / "examples/infra.yaml")
+            helm("upgrade", "oooi", package, "--set", "image.tag=two,highAvailability=true")
+        self.assert_pods_are_admitted("localhost/oooi:two")
+        get("poddisruptionbudget", "oooi-manager", "--namespace", NAMESPACE)
+        helm("rollback", "oooi", "1")
+        self.assert_pods_are_admitted("localhost/oooi:one")
+        self.assertEqual(get("poddisruptionbudgets", "--namespace", NAMESPACE)["items"], [])
+        said = helm("upgrade", "oooi", CHART, "--set", "replicas=none", ok=False).stderr
+        self.assertIn("at '/replicas'", said)
+        helm("uninstall", "oooi", "--wait", "--timeout=60s")
+        self.assertEqual(left(), [])
+        # The definitions stay, and with them what people wrote.
+        get("infra", "my-cluster", "--namespace=clusters")
+        kubectl("delete", "--timeout=60s", "namespace", "clusters")
+
+    def test_4_people_see_our_kinds_and_write_them_where_they_are_let(self):
+        self.install_definitions()
+        apply("-k", KUSTOMIZE / "default")
+        for role in ("view", "edit", "oooi-edit"):
+            kubectl("create", "rolebinding", f"{role}-test", f"--clusterrole={role}", f"--user={role}", "-n", "default")
+
+        def may(user, verb, resource):
+            return kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", "default", ok=None).returncode == 0
+
+        group = "hostedcluster.densityops.com"
+        until("whoever may view a namespace sees leases", lambda: may("view", "list", f"dhcpleases.{group}"))
+        until("whoever may edit it sees Infras", lambda: may("edit", "get", f"infras.{group}"))
+        self.assertFalse(may("edit", "create", f"infras.{group}"))
+        self.assertTrue(may("oooi-edit", "create", f"infras.{group}"))
+        self.assertFalse(may("oooi-edit", "create", f"dhcpleases.{group}"))
+        label = "rbac.authorization.k8s.io/aggregate-to-edit=true"
+        kubectl("label", "clusterrole", "oooi-edit", label)
+        until("whoever may edit a namespace writes Infras", lambda: may("edit", "create", f"infras.{group}"))
+        for role in ("view", "edit", "oooi-edit"):
+            kubectl("delete", "rolebinding", f"{role}-test", "-n", "default")
+        kubectl("delete", "--timeout=60s", "-k", KUSTOMIZE / "default")
+
+    def test_5_the_bundle_is_taken_by_the_api_server(self):
+        prepare_namespace()
+        with tempfile.TemporaryDirectory() as directory:
+            digest = "@sha256:" + "a" * 64
+            command = [DEPLOY / "olm/generate", "--kubectl", testbed() / "bin/kubectl", "--output", f"{directory}/b"]
+            command += ["--image", f"r.test/oooi{digest}", "--envoy-image", f"r.test/envoy{digest}"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            version = Path(directory) / "b/manifests/oooi.clusterserviceversion.yaml"
+            # OLM puts it into the namespace of the subscription.
+            version.write_text(version.read_text().replace("namespace: placeholder", f"namespace: {NAMESPACE}"))
+            apply("--dry-run=server", "--namespace", NAMESPACE, "-f", version.parent)
+
+
+if __name__ == "__main__":
+    unittest.main()
