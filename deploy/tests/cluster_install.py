@@ -51,7 +51,7 @@ def until(what, condition):
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"in vain waited until {what}")
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 def pods():
@@ -78,8 +78,7 @@ class OnACluster(unittest.TestCase):
     def setUpClass(cls):
         if not STATE:
             raise AssertionError("OOOI_TESTBED is not set: run `make test-deploy`")
-        for folder in (testbed() / "addons", testbed() / "crds"):
-            apply("-f", folder)
+        apply("-f", testbed() / "addons", "-f", testbed() / "crds/securitycontextconstraints.yaml")
         kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
 
     def install_definitions(self):
@@ -87,7 +86,8 @@ class OnACluster(unittest.TestCase):
         kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", DEPLOY / "crds")
 
     def assert_pods_are_admitted(self, image):
-        until(f"two pods by {image}", lambda: sum(p["spec"]["containers"][0]["image"] == image for p in pods()) == 2)
+        """By their image. One is enough: no pod gets ready here, so an upgrade waits with the second."""
+        until(f"there is a pod by {image}", lambda: any(p["spec"]["containers"][0]["image"] == image for p in pods()))
 
     def test_1_kustomize_installs_upgrades_and_removes(self):
         self.install_definitions()
@@ -100,7 +100,8 @@ class OnACluster(unittest.TestCase):
         # SecurityContextConstraints have no admission here, but their schema.
         apply("--dry-run=server", "-k", KUSTOMIZE / "openshift")
         apply("-k", DEPLOY / "prometheus")
-        kubectl("delete", "-k", DEPLOY / "prometheus")
+        # Its token goes with the account, at once or a moment later.
+        kubectl("delete", "--ignore-not-found", "-k", DEPLOY / "prometheus")
         kubectl("delete", "--timeout=60s", "-k", KUSTOMIZE / "ha")
         self.assertEqual(left(), [])
 
@@ -143,7 +144,6 @@ class OnACluster(unittest.TestCase):
         self.assertEqual(left(), [])
         # The definitions stay, and with them what people wrote.
         get("infra", "my-cluster", "--namespace=clusters")
-        kubectl("delete", "--timeout=60s", "namespace", "clusters")
 
     def test_4_people_see_our_kinds_and_write_them_where_they_are_let(self):
         self.install_definitions()
@@ -163,9 +163,6 @@ class OnACluster(unittest.TestCase):
         label = "rbac.authorization.k8s.io/aggregate-to-edit=true"
         kubectl("label", "clusterrole", "oooi-edit", label)
         until("whoever may edit a namespace writes Infras", lambda: may("edit", "create", f"infras.{group}"))
-        for role in ("view", "edit", "oooi-edit"):
-            kubectl("delete", "rolebinding", f"{role}-test", "-n", "default")
-        kubectl("delete", "--timeout=60s", "-k", KUSTOMIZE / "default")
 
     def test_5_the_bundle_is_taken_by_the_api_server(self):
         prepare_namespace()
