@@ -26,6 +26,12 @@ def kubectl(*arguments, **options):
     return run("kubectl", "--warnings-as-errors", *arguments, environment=environment, **options)
 
 
+def make(*arguments):
+    """One of the Makefile's targets, on the testbed."""
+    program = f"{testbed()}/bin/kubectl --kubeconfig={STATE}/kubeconfig --warnings-as-errors"
+    subprocess.run(["make", f"KUBECTL={program}", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+
+
 def helm(*arguments, **options):
     """helm on the testbed."""
     # What helm keeps on disk is none of this machine's.
@@ -90,11 +96,11 @@ class OnACluster(unittest.TestCase):
         until(f"there is a pod by {image}", lambda: any(p["spec"]["containers"][0]["image"] == image for p in pods()))
 
     def test_1_kustomize_installs_upgrades_and_removes(self):
-        self.install_definitions()
-        apply("-k", KUSTOMIZE / "default")
-        self.assert_pods_are_admitted("localhost/oooi:dev")
+        make("deploy", "IMG=r.test/oooi:1")
+        self.assert_pods_are_admitted("r.test/oooi:1")
         # Over an installation that runs, as an upgrade.
-        apply("-k", KUSTOMIZE / "ha")
+        make("deploy", "IMG=r.test/oooi:2", "OVERLAY=ha")
+        self.assert_pods_are_admitted("r.test/oooi:2")
         budget = get("poddisruptionbudget", "oooi-manager", "--namespace", NAMESPACE)
         self.assertEqual(budget["spec"]["minAvailable"], 1)
         # SecurityContextConstraints have no admission here, but their schema.
@@ -102,8 +108,10 @@ class OnACluster(unittest.TestCase):
         apply("-k", DEPLOY / "prometheus")
         # Its token goes with the account, at once or a moment later.
         kubectl("delete", "--ignore-not-found", "-k", DEPLOY / "prometheus")
-        kubectl("delete", "--timeout=60s", "-k", KUSTOMIZE / "ha")
+        make("undeploy", "OVERLAY=ha")
         self.assertEqual(left(), [])
+        self.assertTrue(get("crd", "infras.hostedcluster.densityops.com"))
+        make("uninstall")
 
     def test_2_pod_security_would_refuse_a_manager_that_asks_for_more(self):
         prepare_namespace()
@@ -119,7 +127,6 @@ class OnACluster(unittest.TestCase):
         self.assertIn('violates PodSecurity "restricted', said)
 
     def test_3_helm_installs_upgrades_rolls_back_and_uninstalls(self):
-        kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", DEPLOY / "crds")
         prepare_namespace()
         monitoring = "monitoring.monitors=true,monitoring.rules=true,monitoring.dashboard=true"
         with tempfile.TemporaryDirectory() as directory:
