@@ -21,6 +21,11 @@ struct ControllerLabel {
     controller: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SecretLabel {
+    secret: &'static str,
+}
+
 /// As dashboards and alerts know it since before this operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EgressLabel {
@@ -53,7 +58,7 @@ pub struct Metrics {
     durations: Family<ControllerLabel, Histogram, fn() -> Histogram>,
     leader: Gauge,
     /// No series before there is a certificate: an alert on its end must not fire.
-    certificate: Family<(), Gauge>,
+    certificate: Family<SecretLabel, Gauge>,
     egress: Arc<Egress>,
 }
 
@@ -159,9 +164,11 @@ impl Metrics {
         }
     }
 
-    /// The certificate that is served ends then.
-    pub(crate) fn certificate_ends(&self, at: Timestamp) {
-        self.certificate.get_or_create(&()).set(at.as_second());
+    /// The certificate of this Secret is served, and ends then.
+    pub(crate) fn certificate_ends(&self, secret: &'static str, at: Timestamp) {
+        self.certificate
+            .get_or_create(&SecretLabel { secret })
+            .set(at.as_second());
     }
 
     /// Whether this manager leads.
@@ -224,7 +231,7 @@ mod tests {
         metrics.reconciled("oooi-infra", Duration::from_millis(5), false);
         metrics.reconciled("oooi-dns", Duration::from_millis(1), true);
         metrics.leads(true);
-        metrics.certificate_ends(Timestamp::from_second(1_800_000_000).unwrap());
+        metrics.certificate_ends("a", Timestamp::from_second(1_800_000_000).unwrap());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -233,7 +240,7 @@ mod tests {
             "oooi_reconcile_duration_seconds_count{controller=\"oooi-infra\"} 2",
             "oooi_reconcile_errors_total{controller=\"oooi-dns\"} 0",
             "oooi_leader 1",
-            "oooi_certificate_expiry_timestamp_seconds 1800000000",
+            "oooi_certificate_expiry_timestamp_seconds{secret=\"a\"} 1800000000",
         ] {
             assert!(text.contains(line), "{text}");
         }

@@ -125,7 +125,7 @@ impl Keeper {
     fn serve(&self, certificate: Option<&Certificate>) {
         let Some(certificate) = certificate else { return };
         match self.serves.take_up(certificate) {
-            Ok(()) => self.metrics.certificate_ends(certificate.ends_at()),
+            Ok(()) => self.metrics.certificate_ends(SECRET, certificate.ends_at()),
             Err(error) => {
                 tracing::warn!(%error, secret = SECRET, "delete the Secret, and a new certificate is made");
             }
