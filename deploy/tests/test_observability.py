@@ -1,15 +1,19 @@
-"""Alerts fire when they should and are silent when they should, and the dashboard is well formed."""
+"""Alerts fire when they should and are silent when they should; they and the dashboard use metrics that exist."""
 
 import json
+import re
 import shutil
 import tempfile
 import unittest
 from pathlib import Path
 
 import yaml
-from tools import DEPLOY, documents, run
+from tools import DEPLOY, ROOT, documents, run
 
 PROMETHEUS = DEPLOY / "prometheus"
+# Written from the registries of the servers and of the manager; `make check` holds it to them.
+REFERENCE = ROOT / "docs/reference/metrics.md"
+METRIC = re.compile(r"\b(?:oooi|egressip)_[a-z0-9_]+\b")
 
 
 def groups():
@@ -59,6 +63,27 @@ class TheAlerts(unittest.TestCase):
 
     def test_keep_the_names_that_people_route_by(self):
         self.assertLessEqual({"HighEgressIPUtilization", "ExtremelyHighEgressIPUtilization"}, set(alerts()))
+
+
+class TheMetrics(unittest.TestCase):
+    def known(self):
+        """All series of the reference, with those that a histogram is made of."""
+        series = set()
+        for name, kind in re.findall(r"^\| `(\w+)` \| (\w+) \|", REFERENCE.read_text(), re.MULTILINE):
+            series.add(name)
+            if kind == "histogram":
+                series.update(f"{name}_{part}" for part in ("bucket", "sum", "count"))
+        self.assertGreater(len(series), 50, f"{REFERENCE} is read wrongly")
+        return series
+
+    def test_of_alerts_and_dashboard_exist(self):
+        used = [(name, alert["expr"]) for name, alert in alerts().items()] + queries()
+        known = self.known()
+        for name, query in used:
+            with self.subTest(name):
+                named = set(METRIC.findall(query))
+                self.assertTrue(named, query)
+                self.assertEqual(named - known, set(), "no such metric")
 
 
 class TheDashboard(unittest.TestCase):

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::server::Server;
+use crate::serving::keeper::SECRET;
 use crate::{egress_ipam, hosted_cluster, infra};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -126,6 +127,7 @@ impl Metrics {
             capacity: Some(0),
         };
         metrics.egress([load].into_iter());
+        metrics.certificate_ends(SECRET, Timestamp::UNIX_EPOCH);
         metrics
     }
 

@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 /// The name under which this writes.
 const MANAGER: &str = "oooi-certificate";
 /// The Secret.
-const SECRET: &str = "oooi-manager-certificate";
+pub(crate) const SECRET: &str = "oooi-manager-certificate";
 /// The configuration of the webhook.
 const CONFIGURATION: &str = "oooi";
 /// The Services that lead to the manager.

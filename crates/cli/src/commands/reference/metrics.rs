@@ -39,12 +39,14 @@ fn registries() -> anyhow::Result<Vec<(&'static str, Registry)>> {
     let dns = registry(|registry| oooi_dns::server::Server::example_metrics(dns).register(registry));
     let proxy = registry(|registry| oooi_proxy::metrics::Metrics::example().register(registry));
     let xds = registry(|registry| oooi_xds::metrics::Metrics::example().register(registry));
+    let every = registry(|registry| observe::Accepted::default().register(registry));
     let manager = registry(|registry| oooi_operator::metrics::Metrics::example().register(registry));
     Ok(vec![
         ("The DHCP server", dhcp),
         ("The DNS server", dns),
         ("The gateway", proxy),
         ("The control plane of an Envoy", xds),
+        ("Every server", every),
         ("The manager", manager),
     ])
 }
