@@ -276,6 +276,15 @@ fn each_thing_that_breaks_in_a_cluster_has_its_diagnosis() {
         cause(|inventory| inventory.pods[1] = object(pod("dns", "192.168.100.3", true, false))),
         "pod-without-vlan"
     );
+    let mut homeless = pod("dns", "192.168.100.3", false, false);
+    homeless["status"]["conditions"] = json!([
+        {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
+    ]);
+    assert_eq!(
+        cause(|inventory| inventory.pods[1] = object(homeless)),
+        "pod-not-ready",
+        "nothing attaches a pod that has no node"
+    );
     assert_eq!(
         cause(|inventory| drop(inventory.policies.remove(1))),
         "network-policy-missing"

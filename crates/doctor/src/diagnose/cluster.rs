@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -54,6 +54,20 @@ fn servers(inventory: &Inventory, components: &Components) -> Check {
     Check::of("pods", "", checks.collect())
 }
 
+/// Why the scheduler found no node for a pod, in its own words.
+fn unscheduled(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let refused =
+        |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";
+    let condition = conditions.iter().find(refused)?;
+    Some(
+        condition
+            .message
+            .clone()
+            .unwrap_or_else(|| "the scheduler does not say why".to_owned()),
+    )
+}
+
 /// The pod that has, or should have, an address.
 fn server(inventory: &Inventory, component: &str, address: &str) -> Check {
     let name = format!("{component} {address}");
@@ -74,13 +88,20 @@ fn server(inventory: &Inventory, component: &str, address: &str) -> Check {
         asked.is_some_and(|asked| asked.contains(&format!("\"{address}/")))
     };
     let finding = match inventory.pods_of(component).find(asks_for_it) {
-        Some(pod) => Finding::new(
-            &POD_WITHOUT_VLAN,
-            format!(
-                "pod {} should have {address} on the VLAN and has not",
-                pod.name_any()
+        Some(pod) => match unscheduled(pod) {
+            // Nothing attaches a pod that has no node.
+            Some(why) => Finding::new(
+                &POD_NOT_READY,
+                format!("pod {} has no node: {why}", pod.name_any()),
             ),
-        ),
+            None => Finding::new(
+                &POD_WITHOUT_VLAN,
+                format!(
+                    "pod {} should have {address} on the VLAN and has not",
+                    pod.name_any()
+                ),
+            ),
+        },
         None => Finding::new(&SERVER_MISSING, format!("no {component} pod for {address}")),
     };
     Check::new(name, "", vec![finding])
