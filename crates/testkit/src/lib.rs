@@ -22,6 +22,7 @@ mod cluster;
 mod control_plane;
 mod error;
 mod machine;
+mod moto;
 mod namespace;
 mod node;
 mod parts;
@@ -35,6 +36,7 @@ mod worker;
 
 pub use cluster::Cluster;
 pub use error::Error;
+pub use moto::Moto;
 pub use namespace::Namespace;
 pub use node::Node;
 pub use parts::Parts;
