@@ -196,6 +196,11 @@ bench-operator: testbed ## the operator: 1,000 Infras on the test control plane;
 	cargo build --quiet --release -p oooi-operator --example many_infras
 	$(TESTBED) run -- target/release/examples/many_infras $(INFRAS)
 
+.PHONY: bench-egress
+bench-egress: testbed ## egress addresses: 500 namespaces, 3 networks and 100 nodes on the test control plane
+	cargo build --quiet --release -p oooi-operator --example many_namespaces
+	$(TESTBED) run -- target/release/examples/many_namespaces $(NAMESPACES) $(NODES)
+
 ##@ Check
 
 .PHONY: check

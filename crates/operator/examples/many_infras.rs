@@ -23,6 +23,7 @@ use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
+use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::{Cluster, until};
@@ -63,6 +64,7 @@ async fn main() {
         platform: Platform::Kubernetes,
         load_balancer_wait: Duration::ZERO,
         egress_network: None,
+        cloud: CloudAccess::new(None).unwrap(),
         metrics: Metrics::default(),
         leading,
     };

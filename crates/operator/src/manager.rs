@@ -57,6 +57,8 @@ pub struct Options {
     pub load_balancer_wait: Duration,
     /// Which network carries egress addresses; found out if there is none.
     pub egress_network: Option<egress_ipam::Network>,
+    /// How clouds are asked for egress addresses.
+    pub cloud: egress_ipam::CloudAccess,
     /// Where reconciliations are counted.
     pub metrics: Metrics,
     /// Whether this process leads. Once it does not, nothing is written any more.
@@ -170,6 +172,7 @@ async fn egress(options: &Options, presence: &Presence) {
         leading: options.leading.clone(),
         presence: presence.clone(),
         network: options.egress_network,
+        cloud: options.cloud.clone(),
         metrics: options.metrics.clone(),
     };
     egress_ipam::run(&options).await;

@@ -6,43 +6,14 @@ mod egress;
 
 use std::collections::BTreeMap;
 
+use egress::sdn::{PLACED, has, host, namespace, net_namespace, places, wait_places};
 use egress::{ASKS, GIVEN, Scene};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
-use kube::api::ListParams;
 use oooi_api::EgressIpam;
-use oooi_api::foreign::{HostSubnet, Infrastructure, NetNamespace};
+use oooi_api::foreign::{HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::Network;
 use serde_json::json;
-
-const PLACED: &str = "egressip-ipam-operator.redhat-cop.io/placed";
-
-/// A node with the object that the SDN makes for it.
-async fn host(scene: &Scene, name: &str, zone: &str, address: &str) {
-    scene.node(name, zone, &format!("{address}/24")).await;
-    let number = name.trim_start_matches(char::is_alphabetic);
-    scene
-        .apply(json!({
-            "apiVersion": "network.openshift.io/v1", "kind": "HostSubnet", "metadata": {"name": name},
-            "host": name, "hostIP": address, "subnet": format!("10.128.{number}.0/24"),
-        }))
-        .await;
-}
-
-/// A namespace with the object that the SDN makes for it.
-async fn namespace(scene: &Scene, name: &str, id: u32, ipam: &str, given: &str) {
-    scene.namespace(name, ipam, given).await;
-    net_namespace(scene, name, id).await;
-}
-
-async fn net_namespace(scene: &Scene, name: &str, id: u32) {
-    scene
-        .apply(json!({
-            "apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "metadata": {"name": name},
-            "netname": name, "netid": id,
-        }))
-        .await;
-}
 
 async fn two_zones() -> Scene {
     let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
@@ -52,40 +23,6 @@ async fn two_zones() -> Scene {
     scene.ipam("x", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
     scene.start().await;
     scene
-}
-
-/// Where every address is, each on one node and no more.
-async fn places(scene: &Scene) -> BTreeMap<String, String> {
-    let mut places = BTreeMap::new();
-    for host in scene
-        .api::<HostSubnet>()
-        .list(&ListParams::default())
-        .await
-        .unwrap()
-    {
-        for address in &host.spec.egress_ips {
-            let before = places.insert(address.clone(), host.name_any());
-            assert_eq!(before, None, "{address} is on two nodes");
-        }
-    }
-    places
-}
-
-async fn wait_places(scene: &Scene, what: &str, holds: impl Fn(&BTreeMap<String, String>) -> bool) {
-    oooi_testkit::until(what, egress::LIMIT, async || {
-        let places = places(scene).await;
-        if holds(&places) {
-            Ok(())
-        } else {
-            Err(format!("{places:?}"))
-        }
-    })
-    .await
-    .unwrap();
-}
-
-fn has(one: &NetNamespace, addresses: &[&str]) -> bool {
-    one.spec.egress_ips == addresses
 }
 
 #[tokio::test]
@@ -284,31 +221,4 @@ async fn it_converges_without_doubles_when_it_is_ended_after_any_write() {
         })
         .await;
     assert_eq!(n1.name_any(), "n1");
-}
-
-#[tokio::test]
-async fn on_a_cloud_that_nobody_asks_nothing_is_changed_and_that_is_said() {
-    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
-    let api = scene.api::<Infrastructure>();
-    scene
-        .apply(json!({
-            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"},
-            "spec": {"platformSpec": {"type": "AWS"}},
-        }))
-        .await;
-    let status = json!({"status": {"platformStatus": {"type": "AWS", "aws": {"region": "eu-north-1"}}}});
-    let patch = kube::api::Patch::Merge(status);
-    api.patch_status("cluster", &kube::api::PatchParams::default(), &patch)
-        .await
-        .unwrap();
-    host(&scene, "n1", "a", "10.0.0.250").await;
-    scene.ipam("x", &["10.0.0.0/24=a"]).await;
-    namespace(&scene, "sa", 1, "x", "").await;
-    scene.start().await;
-    scene
-        .wait_says("x", "CloudInSync", "False", "CloudNotSupported")
-        .await;
-    scene.delete::<Infrastructure>("cluster").await;
-    let host = scene.api::<HostSubnet>().get("n1").await.unwrap();
-    assert!(host.spec.egress_ips.is_empty() && host.spec.egress_cidrs.is_empty());
 }

@@ -13,6 +13,7 @@ use hypershift::{conditions, strategies};
 use oooi_api::Infra;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
+use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::Cluster;
@@ -61,6 +62,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
         platform: Platform::Kubernetes,
         load_balancer_wait: Duration::ZERO,
         egress_network: None,
+        cloud: CloudAccess::new(None).unwrap(),
         metrics: Metrics::default(),
         leading,
     };

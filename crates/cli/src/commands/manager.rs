@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::Client;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
-use oooi_operator::egress_ipam::Network;
+use oooi_operator::egress_ipam::{CloudAccess, Network};
 use oooi_operator::lease::Candidate;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
@@ -106,6 +106,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
         },
         load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
         egress_network: args.egress_network,
+        cloud: CloudAccess::new(args.pod_namespace.clone()).context("no cloud can be asked")?,
         metrics: metrics.clone(),
         leading: leading.clone(),
     };

@@ -77,6 +77,8 @@ pub(super) struct Carried {
     pub(super) loads: BTreeMap<(String, String), Load>,
     /// By EgressIPAM: what is odd.
     pub(super) warnings: BTreeMap<String, Vec<String>>,
+    /// By node: what is wrong with it, as a reason and a sentence.
+    pub(super) unwell: BTreeMap<String, (&'static str, String)>,
 }
 
 /// A network that carries egress addresses.
@@ -89,6 +91,18 @@ pub(super) trait Backend: Sized + Send + Sync {
 
     /// Waits until they were listed once.
     fn ready(&self) -> impl Future<Output = ()> + Send;
+
+    /// Looks at what cannot be watched, and tells nodes what they can carry. `anew` if what was seen before will not
+    /// do, since somebody is to get a new address.
+    fn look(&self, nodes: &mut [SeenNode], anew: bool) -> impl Future<Output = ()> + Send {
+        let _ = (nodes, anew);
+        async {}
+    }
+
+    /// Why nobody can get a new address now: what is in use is not known.
+    fn is_blind(&self) -> Option<String> {
+        None
+    }
 
     /// Adds what is in force, and what others use. `asking` are the namespaces that ask for addresses.
     fn used(&self, asking: &BTreeSet<String>, nodes: &[SeenNode], used: &mut Used);

@@ -94,6 +94,15 @@ impl Decision {
         outcomes.any(|outcome| matches!(outcome, Outcome::Complete { fresh: true, .. }))
     }
 
+    /// Takes back addresses that are not written down yet, and says who would have got them.
+    pub(super) fn hold_back(&mut self) -> Vec<String> {
+        let outcomes = self.allocation.outcomes.iter();
+        let fresh = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Complete { fresh: true, .. }));
+        let names: Vec<String> = fresh.map(|(name, _)| name.clone()).collect();
+        self.unwritten.extend(names.iter().cloned());
+        names
+    }
+
     /// Whether an EgressIPAM exists and nothing is done for it.
     pub(super) fn is_frozen(&self, ipam: &str) -> bool {
         self.is_hands_off(ipam) || self.invalid.contains_key(ipam)

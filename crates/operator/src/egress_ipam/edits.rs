@@ -47,7 +47,9 @@ pub(super) fn edit(decision: &Decision, metadata: &ObjectMeta) -> Option<Edit> {
     let Outcome::Complete { addresses, fresh } = decision.allocation.outcomes.get(name)? else {
         return None;
     };
-    let annotations = if *fresh {
+    let annotations = if *fresh && decision.unwritten.contains(name) {
+        return None;
+    } else if *fresh {
         let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         json!({GIVEN: list.join(","), ALLOCATED_BY: ipam})
     } else if chosen_by.is_some_and(|by| by != ipam) {

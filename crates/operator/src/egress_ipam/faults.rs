@@ -26,6 +26,11 @@ impl Faults {
         self.say(ipam, namespace, error.to_string());
     }
 
+    /// Notes that an EgressIPAM is to be looked at again, for a reason that its conditions tell.
+    pub(super) fn again(&mut self, ipam: &str) {
+        self.outdated.insert(ipam.to_owned());
+    }
+
     /// Notes a failure that is no refused write.
     pub(super) fn say(&mut self, ipam: &str, namespace: Option<&str>, message: String) {
         if let Some(namespace) = namespace {

@@ -66,9 +66,22 @@ pub(super) fn follow<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
+    follow_some(api, watcher::Config::default(), wake, slim)
+}
+
+/// Follows those objects of one kind that are chosen.
+pub(super) fn follow_some<K>(
+    api: Api<K>,
+    chosen: watcher::Config,
+    wake: &Arc<Notify>,
+    slim: fn(&mut K),
+) -> (Store<K>, BoxFuture<'static, ()>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
     let (store, filled) = reflector::store();
     let wake = wake.clone();
-    let changes = watcher(api, watcher::Config::default())
+    let changes = watcher(api, chosen)
         .default_backoff()
         .modify(move |object| {
             object.managed_fields_mut().clear();

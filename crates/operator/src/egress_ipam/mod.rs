@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use oooi_cloud::{Environment, Http};
 use tokio::sync::{Notify, watch};
 
 use crate::apply::Writer;
@@ -37,6 +38,7 @@ use follow::Stores;
 use nowhere::Nowhere;
 use ovn::Ovn;
 use pass::Controller;
+pub use sdn::CREDENTIALS;
 use sdn::Sdn;
 
 /// The name under which this controller writes.
@@ -44,6 +46,28 @@ pub const MANAGER: &str = "oooi-egress";
 
 /// Changes come in swarms: so long after the first one a pass begins.
 const SWARM: Duration = Duration::from_millis(100);
+
+/// How clouds are asked, where they must be.
+#[derive(Clone)]
+pub struct CloudAccess {
+    /// The namespace of the Secret [`CREDENTIALS`]; without one, there are only the other ways to be known.
+    pub namespace: Option<String>,
+    /// What the surroundings of the process say of clouds.
+    pub environment: Environment,
+    /// Speaks to them.
+    pub http: Http,
+}
+
+impl CloudAccess {
+    /// With the Secret of a namespace, and what the environment of this process says.
+    pub fn new(namespace: Option<String>) -> Result<Self, rustls::Error> {
+        Ok(CloudAccess {
+            namespace,
+            environment: Environment::of_process(),
+            http: Http::new()?,
+        })
+    }
+}
 
 /// What the controller is run with.
 #[derive(Clone)]
@@ -56,6 +80,8 @@ pub struct Options {
     pub presence: Presence,
     /// Which network the cluster has; found out if there is none.
     pub network: Option<Network>,
+    /// How clouds are asked.
+    pub cloud: CloudAccess,
     /// Where passes are counted, and what nodes carry.
     pub metrics: Metrics,
 }

@@ -63,9 +63,13 @@ impl<B: Backend> Controller<B> {
     /// One pass: observe → decide → write down → carry out → report. False if something is to be tried again.
     pub(super) async fn pass(&mut self) -> bool {
         let ipams = self.stores.ipams.state();
-        let nodes = self.nodes();
+        let mut nodes = self.nodes();
         let mut faults = Faults::default();
         self.guard(&ipams, &mut faults).await;
+        // With no EgressIPAM, and none whose deletion was missed, there is nothing to ask anybody for.
+        if !ipams.is_empty() || nodes.iter().any(|node| !node.facts.placed.is_empty()) {
+            self.backend.look(&mut nodes, false).await;
+        }
 
         let mut namespaces: Namespaces = self
             .stores
@@ -84,8 +88,13 @@ impl<B: Backend> Controller<B> {
                     return false;
                 }
             }
+            self.backend.look(&mut nodes, true).await;
             decision = self.decide(&ipams, &namespaces, &nodes);
         }
+        let held_back = match self.backend.is_blind() {
+            Some(_) => decision.hold_back(),
+            None => Vec::new(),
+        };
         self.write_down(&namespaces, &mut decision, &mut faults).await;
 
         let scene = Scene {
@@ -93,7 +102,14 @@ impl<B: Backend> Controller<B> {
             nodes: &nodes,
             decision: &decision,
         };
-        let carried = self.backend.carry_out(&self.writer, &scene, &mut faults).await;
+        let mut carried = self.backend.carry_out(&self.writer, &scene, &mut faults).await;
+        if let Some(why) = self.backend.is_blind() {
+            let message = format!("no new address is given while it is not known which are in use: {why}");
+            let told = held_back
+                .into_iter()
+                .map(|name| (name, ("CloudUnknown", message.clone())));
+            carried.waiting.extend(told);
+        }
 
         self.metrics
             .egress(carried.loads.iter().map(|((ipam, node), load)| EgressLoad {
@@ -110,6 +126,7 @@ impl<B: Backend> Controller<B> {
             }
         }
         self.warn(&ipams, &namespaces, &decision, &carried, &faults).await;
+        self.warn_of_nodes(&nodes, &carried).await;
         faults.is_empty()
     }
 
@@ -333,10 +350,28 @@ impl<B: Backend> Controller<B> {
             .iter()
             .map(|ipam| format!("egressipam/{}", ipam.name_any()))
             .collect();
+        self.told.retain(|object| match object.split_once('/') {
+            Some(("namespace", name)) => namespaces.contains_key(name),
+            Some(("egressipam", _)) => ipams.iter().any(|ipam| ipam == object),
+            _ => true,
+        });
+    }
+
+    /// Tells what is wrong with each node, once.
+    async fn warn_of_nodes(&mut self, nodes: &[SeenNode], carried: &Carried) {
+        for node in nodes {
+            let name = &node.facts.name;
+            let (reason, message) = carried.unwell.get(name).cloned().unzip();
+            let news = self
+                .told
+                .news(&format!("node/{name}"), message.into_iter().collect());
+            for message in news {
+                let reason = reason.unwrap_or_default();
+                self.writer.tell(&*node.object, false, reason, &message).await;
+            }
+        }
+        let is_there = |name: &str| nodes.iter().any(|node| node.facts.name == name);
         self.told
-            .retain(|object| match object.strip_prefix("namespace/") {
-                Some(name) => namespaces.contains_key(name),
-                None => ipams.iter().any(|ipam| ipam == object),
-            });
+            .retain(|object| object.strip_prefix("node/").is_none_or(is_there));
     }
 }

@@ -114,7 +114,9 @@ pub(super) fn carried_out(
             format!("{} writes failed, the first: {first}", failed.len()),
         )
     } else {
-        match findings.iter().find(|finding| !finding.is_true()) {
+        // A cloud that does not answer is the cause of what namespaces lack, not the other way round.
+        let cloud = findings.iter().filter(|finding| finding.kind == CLOUD);
+        match cloud.chain(&findings).find(|finding| !finding.is_true()) {
             Some(first) => Finding::fails(READY, &first.reason, format!("{}: {}", first.kind, first.message)),
             None => Finding::holds(
                 READY,

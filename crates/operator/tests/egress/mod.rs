@@ -10,20 +10,24 @@
     reason = "a test fails by panicking, and each uses some of these"
 )]
 
+pub(crate) mod ec2;
 mod fake_ovn;
+pub(crate) mod sdn;
 
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
+use http::{Method, Request};
 use k8s_openapi::ClusterResourceScope;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use oooi_api::EgressIpam;
-use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, HostSubnet, NetNamespace};
-use oooi_operator::egress_ipam::{self, Network, Options};
+use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, HostSubnet, Infrastructure, NetNamespace};
+use oooi_operator::egress_ipam::{self, CloudAccess, Network, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_operator::presence::Presence;
 use oooi_testkit::{Cluster, until};
@@ -58,6 +62,10 @@ pub(crate) struct Scene {
     pub(crate) cluster: &'static Cluster,
     pub(crate) client: Client,
     network: Option<Network>,
+    /// How clouds are asked.
+    pub(crate) cloud: CloudAccess,
+    /// Cuts the controller off after so many writes.
+    pub(crate) cut: Option<ec2::Cut>,
     controller: Option<JoinHandle<()>>,
     ovn: Option<JoinHandle<()>>,
     leading: watch::Sender<bool>,
@@ -92,12 +100,15 @@ impl Scene {
             cluster,
             client,
             network,
+            cloud: CloudAccess::new(None).unwrap(),
+            cut: None,
             controller: None,
             ovn: None,
             leading: watch::channel(true).0,
             _turn: turn,
         };
         scene.clear::<EgressIpam>().await;
+        scene.clear::<Infrastructure>().await;
         scene.clear::<EgressIP>().await;
         scene.clear::<CloudPrivateIPConfig>().await;
         scene.clear::<HostSubnet>().await;
@@ -138,6 +149,7 @@ impl Scene {
             presence,
             leading: self.leading.subscribe(),
             network: self.network,
+            cloud: self.cloud.clone(),
             metrics: Metrics::default(),
         };
         self.controller = Some(tokio::spawn(async move {
@@ -164,7 +176,51 @@ impl Scene {
             .await
             .unwrap();
         config.auth_info.impersonate = Some("system:serviceaccount:oooi-system:oooi-manager".into());
-        Client::try_from(config).unwrap()
+        let inner = Client::try_from(config).unwrap();
+        let Some(cut) = self.cut.clone() else {
+            return inner;
+        };
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (inner, cut) = (inner.clone(), cut.clone());
+            async move {
+                if !cut.passes(request.method() != Method::GET) {
+                    return Err(kube::Error::Service("cut off".into()));
+                }
+                inner.send(request).await
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Says what the cluster runs on, as the installer would.
+    pub(crate) async fn platform(&self, status: Value) {
+        let kind = &status["type"];
+        self.apply(json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"},
+            "spec": {"platformSpec": {"type": kind}},
+        }))
+        .await;
+        let patch = Patch::Merge(json!({"status": {"platformStatus": status}}));
+        self.api::<Infrastructure>()
+            .patch_status("cluster", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    /// Writes the credentials of a cloud, or takes them away.
+    pub(crate) async fn credentials(&self, data: Option<Value>) {
+        let api = Api::<Secret>::namespaced(self.client.clone(), "oooi-system");
+        let _ = api
+            .delete(egress_ipam::CREDENTIALS, &DeleteParams::default())
+            .await;
+        if let Some(data) = data {
+            let name = egress_ipam::CREDENTIALS;
+            self.apply(json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "oooi-system"},
+                "stringData": data,
+            }))
+            .await;
+        }
     }
 
     pub(crate) fn api<K: Kind>(&self) -> Api<K> {

@@ -16,6 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
+use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::{Cluster, Namespace, until};
@@ -103,6 +104,7 @@ impl World {
             platform: self.platform,
             load_balancer_wait: Duration::ZERO,
             egress_network: None,
+            cloud: CloudAccess::new(None).unwrap(),
             metrics: Metrics::default(),
             leading: self.leading.subscribe(),
         };

@@ -7,10 +7,14 @@ use std::sync::Arc;
 use ipnet::Ipv4Net;
 use kube::ResourceExt;
 use oooi_api::foreign::{HostSubnet, NetNamespace};
+use oooi_cloud::{Machine, Pools};
 use oooi_egress::{Groups, Layout, Record, Unplaced, Wanted, place, read};
 
 use super::super::backend::Scene;
 use super::super::decide::Carry;
+
+/// The annotation of an EgressIPAM that says which load balancers of Azure its addresses join.
+pub(super) const LOAD_BALANCER: &str = "egressip-ipam-operator.redhat-cop.io/azure-egress-load-balancer";
 
 /// What is to be done.
 #[derive(Default)]
@@ -19,6 +23,8 @@ pub(super) struct Plan {
     pub(super) hosts: BTreeMap<String, Host>,
     /// Addresses without a good node, and whose they are.
     pub(super) unplaced: BTreeMap<Ipv4Addr, (String, Unplaced)>,
+    /// Whose each address is that we place.
+    pub(super) owners: BTreeMap<Ipv4Addr, String>,
 }
 
 /// What is on a node, and what is to be.
@@ -31,9 +37,36 @@ pub(super) struct Host {
     pub(super) ours: Record,
     /// What we want there.
     pub(super) wanted: Record,
+    /// Its machine, where a cloud must be asked for each address.
+    pub(super) machine: Option<Machine>,
+    /// Addresses that stay behind no load balancer.
+    pub(super) alone: BTreeSet<Ipv4Addr>,
 }
 
 impl Host {
+    /// What its machine has and should not have any more.
+    pub(super) fn machine_losses(&self) -> BTreeSet<Ipv4Addr> {
+        let on = self.machine.iter().flat_map(|machine| &machine.secondary);
+        on.copied()
+            .filter(|one| self.ours.addresses.contains(one) && !self.wanted.addresses.contains(one))
+            .collect()
+    }
+
+    /// What its machine lacks of these.
+    pub(super) fn machine_gains(&self, wanted: &BTreeSet<Ipv4Addr>) -> BTreeMap<Ipv4Addr, Pools> {
+        let Some(machine) = &self.machine else {
+            return BTreeMap::new();
+        };
+        let pools = |address: &Ipv4Addr| match self.alone.contains(address) {
+            true => Pools::None,
+            false => Pools::AsPrimary,
+        };
+        wanted
+            .difference(&machine.secondary)
+            .map(|address| (*address, pools(address)))
+            .collect()
+    }
+
     /// What is there without what we want away.
     pub(super) fn after_losses(&self) -> Record {
         let lost = |has: bool, wants: bool| has && !wants;
@@ -65,23 +98,32 @@ impl Plan {
         scene: &Scene<'_>,
         subnets: &[Arc<HostSubnet>],
         net_namespaces: &BTreeMap<String, Arc<NetNamespace>>,
+        machines: Option<&BTreeMap<String, Machine>>,
     ) -> Self {
-        let wanted = Addresses::of(scene, subnets, net_namespaces);
+        let wanted = Addresses::of(scene, subnets, net_namespaces, machines);
         let mut current = BTreeMap::new();
         for subnet in subnets {
             for address in addresses(&subnet.spec.egress_ips) {
                 current.entry(address).or_insert_with(|| subnet.name_any());
             }
         }
-        let placement = place(&wanted.groups, &BTreeMap::new(), &wanted.all, &current);
-        let owners: BTreeMap<Ipv4Addr, &str> = wanted
+        for (node, machine) in machines.into_iter().flatten() {
+            for address in &machine.secondary {
+                current.entry(*address).or_insert_with(|| node.clone());
+            }
+        }
+        let owners: BTreeMap<Ipv4Addr, String> = wanted
             .all
             .iter()
-            .map(|one| (one.address, one.namespace.as_str()))
+            .map(|one| (one.address, one.namespace.clone()))
             .collect();
+        let room = room(scene, machines, &owners);
+        let placement = place(&wanted.groups, &room, &wanted.all, &current);
         let hosts = subnets.iter().map(|subnet| {
             let name = subnet.name_any();
-            let host = host(scene, subnet, &placement.on, &wanted);
+            let machine = machines.and_then(|machines| machines.get(&name)).cloned();
+            let mut host = host(scene, subnet, &placement.on, &wanted, machine);
+            host.alone = alone(scene, &host.wanted.addresses, &owners);
             (name, host)
         });
         Plan {
@@ -89,16 +131,67 @@ impl Plan {
             unplaced: placement
                 .unplaced
                 .into_iter()
-                .filter_map(|(address, why)| Some((address, ((*owners.get(&address)?).to_owned(), why))))
+                .filter_map(|(address, why)| Some((address, (owners.get(&address)?.clone(), why))))
                 .collect(),
+            owners,
         }
     }
+}
+
+/// How many of our addresses each machine can have, where that is known: what others put there counts.
+fn room(
+    scene: &Scene<'_>,
+    machines: Option<&BTreeMap<String, Machine>>,
+    owners: &BTreeMap<Ipv4Addr, String>,
+) -> BTreeMap<String, u32> {
+    let placed = |node: &str| {
+        let mut nodes = scene.nodes.iter().map(|node| &node.facts);
+        nodes
+            .find(|one| one.name == node)
+            .map(|one| &one.placed.addresses)
+    };
+    let room = machines.into_iter().flatten().filter_map(|(node, machine)| {
+        let ours = placed(node);
+        let of_others = machine.secondary.iter().copied().filter(|address| {
+            !owners.contains_key(address) && !ours.is_some_and(|ours| ours.contains(address))
+        });
+        let of_others = u32::try_from(of_others.count()).unwrap_or(u32::MAX);
+        Some((node.clone(), machine.capacity?.saturating_sub(of_others)))
+    });
+    room.collect()
+}
+
+/// Those of the addresses whose EgressIPAM wants them behind no load balancer.
+fn alone(
+    scene: &Scene<'_>,
+    addresses: &BTreeSet<Ipv4Addr>,
+    owners: &BTreeMap<Ipv4Addr, String>,
+) -> BTreeSet<Ipv4Addr> {
+    let wants_none: BTreeSet<String> = scene
+        .ipams
+        .iter()
+        .filter(|ipam| {
+            ipam.annotations()
+                .get(LOAD_BALANCER)
+                .is_some_and(|text| text == "none")
+        })
+        .map(|ipam| ipam.name_any())
+        .collect();
+    let is_alone = |address: &Ipv4Addr| {
+        let claim = owners
+            .get(address)
+            .and_then(|namespace| scene.decision.claims.get(namespace));
+        claim.is_some_and(|claim| wants_none.contains(&claim.ipam))
+    };
+    addresses.iter().copied().filter(is_alone).collect()
 }
 
 /// Addresses that we place ourselves, and the nodes that can carry them.
 struct Addresses {
     all: Vec<Wanted>,
     groups: Groups,
+    /// Whether a cloud must be asked for each of them.
+    cloud: bool,
 }
 
 impl Addresses {
@@ -106,18 +199,21 @@ impl Addresses {
         scene: &Scene<'_>,
         subnets: &[Arc<HostSubnet>],
         net_namespaces: &BTreeMap<String, Arc<NetNamespace>>,
+        machines: Option<&BTreeMap<String, Machine>>,
     ) -> Self {
+        let has_machine = |node: &str| machines.is_none_or(|machines| machines.contains_key(node));
         let known: BTreeSet<String> = subnets.iter().map(|subnet| subnet.name_any()).collect();
         let mut groups: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut result = Addresses {
             all: Vec::new(),
             groups: Vec::new(),
+            cloud: machines.is_some(),
         };
         for (namespace, claim) in &scene.decision.claims {
             let Some(layout) = scene
                 .decision
                 .layout(&claim.ipam)
-                .filter(|layout| places_itself(layout))
+                .filter(|layout| places_itself(layout, machines.is_some()))
             else {
                 continue;
             };
@@ -141,7 +237,10 @@ impl Addresses {
                 let key = (layout.name.as_str(), network.label_value.as_str());
                 let group = *groups.entry(key).or_insert_with(|| {
                     let carriers = scene.nodes.iter().map(|node| &node.facts).filter(|node| {
-                        node.healthy && known.contains(&node.name) && node.value_for(layout) == Some(key.1)
+                        node.healthy
+                            && known.contains(&node.name)
+                            && has_machine(&node.name)
+                            && node.value_for(layout) == Some(key.1)
                     });
                     result
                         .groups
@@ -159,9 +258,9 @@ impl Addresses {
     }
 }
 
-/// With one network the SDN places addresses, with several it cannot.
-fn places_itself(layout: &Layout) -> bool {
-    layout.networks.len() > 1
+/// With one network the SDN places addresses, with several it cannot; nor does it know of a cloud.
+fn places_itself(layout: &Layout, cloud: bool) -> bool {
+    cloud || layout.networks.len() > 1
 }
 
 fn host(
@@ -169,6 +268,7 @@ fn host(
     subnet: &Arc<HostSubnet>,
     on: &BTreeMap<Ipv4Addr, String>,
     wanted: &Addresses,
+    machine: Option<Machine>,
 ) -> Host {
     let name = subnet.name_any();
     let node = scene
@@ -189,11 +289,13 @@ fn host(
         .decision
         .layouts
         .iter()
-        .filter(|layout| !places_itself(layout))
+        .filter(|layout| !places_itself(layout, wanted.cloud))
         .flat_map(|layout| &layout.networks)
         .map(|network| network.cidr)
         .collect();
-    let serves = |layout: &&Layout| !places_itself(layout) && node.is_some_and(|node| node.serves(layout));
+    let serves = |layout: &&Layout| {
+        !places_itself(layout, wanted.cloud) && node.is_some_and(|node| node.serves(layout))
+    };
     let networks = scene.decision.layouts.iter().filter(serves);
     let wants = Record {
         addresses: on
@@ -213,7 +315,12 @@ fn host(
             .all
             .iter()
             .map(|one| one.address)
-            .filter(|one| present.addresses.contains(one))
+            .filter(|one| {
+                let on_machine = machine
+                    .as_ref()
+                    .is_some_and(|machine| machine.secondary.contains(one));
+                present.addresses.contains(one) || on_machine
+            })
             .collect(),
         networks: present.networks.intersection(&handed).copied().collect(),
     };
@@ -236,6 +343,8 @@ fn host(
         present,
         ours,
         wanted: wants,
+        machine,
+        alone: BTreeSet::new(),
     }
 }
 
