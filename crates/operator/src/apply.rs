@@ -12,6 +12,7 @@
 mod elsewhere;
 mod foreign;
 mod global;
+mod takeover;
 
 use std::fmt::Debug;
 
@@ -51,7 +52,7 @@ pub enum Error {
         /// Its namespace and name.
         name: String,
     },
-    /// An object of an earlier operator is on its way out.
+    /// An earlier operator made an object that cannot be changed into ours. [`Writer::replace`] makes room for it.
     #[error("{kind} {name} of an earlier operator is being replaced: it is made anew once its pods are gone")]
     Replacing {
         /// Its kind.
@@ -212,7 +213,10 @@ impl Writer {
                 });
             }
             if inherited && REPLACED.contains(&&*K::kind(&())) {
-                return self.replace(&existing, full).await;
+                return Err(Error::Replacing {
+                    kind: kind::<K>(),
+                    name: full,
+                });
             }
             if KEPT.contains(&&*K::kind(&())) {
                 if !inherited {
@@ -229,25 +233,6 @@ impl Writer {
             .patch(&name, &self.params(), &Patch::Apply(&body))
             .await
             .map_err(refused::<K>("apply", &full))
-    }
-
-    /// Deletes what an earlier operator made. It is made anew once it is gone, and its pods with it: two of them would
-    /// have the same address.
-    async fn replace<K: Object>(&self, existing: &K, name: String) -> Result<K, Error> {
-        if existing.meta().deletion_timestamp.is_none() {
-            self.may_write::<K>(&name)?;
-            let params = DeleteParams::foreground().preconditions(Preconditions {
-                uid: existing.uid(),
-                resource_version: None,
-            });
-            let api = self.api::<K>(&existing.namespace().unwrap_or_default());
-            let deleted = api.delete(&existing.name_any(), &params).await;
-            deleted.map_err(refused::<K>("delete", &name))?;
-        }
-        Err(Error::Replacing {
-            kind: kind::<K>(),
-            name,
-        })
     }
 
     /// Deletes an object that `owner` has no more use for. One that is not ours stays.

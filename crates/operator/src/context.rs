@@ -40,9 +40,14 @@ impl Images {
     /// The image of a server: the one that a person chose, else our own.
     pub fn choose(&self, chosen: Option<&str>) -> String {
         chosen
-            .filter(|image| !image.is_empty() && !STORED_DEFAULTS.contains(image))
+            .filter(|image| !image.is_empty() && !Self::is_stored_default(image))
             .unwrap_or(&self.oooi)
             .to_owned()
+    }
+
+    /// Whether an earlier operator stored this image, which nobody chose.
+    pub fn is_stored_default(image: &str) -> bool {
+        STORED_DEFAULTS.contains(&image)
     }
 
     /// The image of Envoy: the one that a person chose, else the one that the manager knows.

@@ -1,5 +1,8 @@
 //! DHCPServer → what runs it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use oooi_api::DhcpServer;
 use oooi_api::dhcp_server::LeaseStorage;
 use oooi_plan::Mistake;
@@ -15,6 +18,9 @@ use crate::server::{
 
 /// Enough for the leases of a /16.
 const LEASES_SIZE: &str = "25Mi";
+
+/// So long it may take from the end of an earlier server to the beginning of ours.
+const CHANGEOVER: Duration = Duration::from_secs(120);
 
 impl Server for DhcpServer {
     const ROLE: Role = Role::Dhcp;
@@ -70,6 +76,26 @@ impl Server for DhcpServer {
         machines(self)
     }
 
+    fn image(&self) -> Option<&str> {
+        self.spec.image.as_deref()
+    }
+
+    /// The leases of an earlier server are in a database that we cannot read: for one lease time its clients keep the
+    /// addresses that they ask for. Once begun, that time is not made longer.
+    fn on_takeover(&self, now: Timestamp) -> Option<Value> {
+        let lease = &self.spec.lease_config;
+        let set = lease
+            .migration_grace
+            .as_deref()
+            .and_then(|text| text.parse::<Timestamp>().ok());
+        if set.is_some_and(|until| until > now) {
+            return None;
+        }
+        let time = oooi_api::duration::parse(&lease.lease_time).ok()?;
+        let until = now.checked_add(time + CHANGEOVER).ok()?;
+        Some(json!({"spec": {"leaseConfig": {"migrationGrace": until.to_string()}}}))
+    }
+
     fn further(&self, _: &Applied) -> (Value, Vec<Finding>) {
         // Replicas share their leases, so the largest count is that of all.
         let largest = |name: &str| {
@@ -84,8 +110,7 @@ impl Server for DhcpServer {
                 fields[name] = json!(count);
             }
         }
-        let changed =
-            largest("lastLeaseChange").and_then(|second| jiff::Timestamp::from_second(*second).ok());
+        let changed = largest("lastLeaseChange").and_then(|second| Timestamp::from_second(*second).ok());
         if let Some(changed) = changed {
             fields["lastLeaseChange"] = json!(changed.to_string());
         }
@@ -111,6 +136,73 @@ impl Server for DhcpServer {
                 "no other DHCP server answers on this VLAN",
             ),
         };
-        (fields, vec![pool, rogue])
+        let stored = match largest("storeFailing") {
+            Some(1..) => Finding::fails(
+                "LeasesStored",
+                "LeaseStoreFailing",
+                "leases cannot be stored, so that clients get no new address: look at the events of this resource, \
+                 and mend the volume or the way to the API server",
+            ),
+            _ => Finding::holds("LeasesStored", "StoreWorks", "leases are stored"),
+        };
+        (fields, vec![pool, rogue, stored])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(lease: Value, counts: Value) -> DhcpServer {
+        serde_json::from_value(json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "DHCPServer",
+            "metadata": {"name": "x-dhcp", "namespace": "clusters"},
+            "spec": {
+                "networkConfig": {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "serverIP": "10.0.0.2"},
+                "leaseConfig": lease,
+            },
+            "status": {"servers": [{"pod": "a", "accepted": true, "counts": counts}]},
+        }))
+        .unwrap()
+    }
+
+    fn lease(grace: Option<&str>) -> Value {
+        json!({"rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.99", "leaseTime": "1h", "migrationGrace": grace})
+    }
+
+    #[test]
+    fn clients_of_an_earlier_server_have_one_lease_time_and_no_more() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let fields = |grace| server(lease(grace), json!({})).on_takeover(now);
+        let first = fields(None).unwrap();
+        assert_eq!(
+            first["spec"]["leaseConfig"]["migrationGrace"],
+            "2026-01-01T01:02:00Z"
+        );
+        assert_eq!(fields(Some("2026-01-01T00:30:00Z")), None, "it was begun already");
+        assert!(
+            fields(Some("2025-01-01T00:00:00Z")).is_some(),
+            "of another takeover"
+        );
+    }
+
+    #[test]
+    fn a_store_that_fails_is_said() {
+        let applied = Applied {
+            replicas: Vec::new(),
+            service_address: None,
+            volume: None,
+            stale: Vec::new(),
+            missing: Default::default(),
+        };
+        for (count, holds) in [(0, true), (1, false)] {
+            let server = server(lease(None), json!({"storeFailing": count}));
+            let (_, findings) = server.further(&applied);
+            let found = findings
+                .iter()
+                .find(|finding| finding.kind == "LeasesStored")
+                .unwrap();
+            assert_eq!(found.is_true(), holds);
+        }
     }
 }

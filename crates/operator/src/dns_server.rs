@@ -61,6 +61,10 @@ impl Server for DnsServer {
         }
     }
 
+    fn image(&self) -> Option<&str> {
+        self.spec.image.as_deref()
+    }
+
     fn grants(&self) -> Vec<Grant> {
         machines(self)
     }

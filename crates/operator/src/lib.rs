@@ -22,6 +22,7 @@ pub mod infra;
 pub mod lease;
 pub mod manager;
 pub mod metrics;
+mod namespaces;
 pub mod presence;
 mod proxy_server;
 pub mod server;

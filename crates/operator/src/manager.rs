@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, future, stream};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{Action, Config as ControllerConfig};
+use kube::runtime::controller::{self, Action, Config as ControllerConfig};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::foreign::{DNS, NetworkAttachmentDefinition};
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::apply::{Object, Writer};
 use crate::context::{Context, Images, Pauses, Platform};
@@ -27,10 +27,16 @@ use crate::controllers::Controller;
 use crate::egress_ipam;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
-use crate::infra::{self, Stores, definition_of};
+use crate::infra::nodes::{self, Nodes};
+use crate::infra::vlans::Turns;
+use crate::infra::{self, Stores, Vlans};
 use crate::metrics::Metrics;
+use crate::namespaces::{self, Watch};
 use crate::presence::Presence;
 use crate::server;
+
+/// So many Infras are looked at at once.
+const AT_ONCE: u16 = 8;
 
 /// How long the first look at networks may take.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -66,23 +72,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// What is looked after of a kind. Several namespaces are a part of all of them: see [`Options::watch`].
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        match &*self.namespaces {
-            [namespace] => Api::namespaced(self.client.clone(), namespace),
-            _ => Api::all(self.client.clone()),
-        }
-    }
-
     /// Watches what is looked after of a kind. What the API server notes about the writers of fields is dropped:
     /// nobody reads it here, and it is a large part of small objects.
-    pub(crate) fn watch<K>(
-        &self,
-        config: watcher::Config,
-    ) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static
+    pub(crate) fn watch<K>(&self, config: watcher::Config) -> Watch<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -91,22 +83,18 @@ impl Options {
             + Send
             + 'static,
     {
-        let namespaces = self.namespaces.clone();
-        let looked_after = move |object: &K| match &object.meta().namespace {
-            Some(namespace) => namespaces.len() < 2 || namespaces.contains(namespace),
-            None => true,
+        let one = |api: Api<K>| -> Watch<K> {
+            watcher(api, config.clone())
+                .default_backoff()
+                .modify(|object| object.managed_fields_mut().clear())
+                .boxed()
         };
-        watcher(self.api::<K>(), config)
-            .default_backoff()
-            .modify(|object| object.managed_fields_mut().clear())
-            .filter(move |event| {
-                future::ready(match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                        looked_after(object)
-                    }
-                    Ok(Event::Init | Event::InitDone) | Err(_) => true,
-                })
-            })
+        let namespaced = |namespace: &String| one(Api::namespaced(self.client.clone(), namespace));
+        match &*self.namespaces {
+            [] => one(Api::all(self.client.clone())),
+            [namespace] => namespaced(namespace),
+            several => namespaces::join(several.iter().map(namespaced).collect()).boxed(),
+        }
     }
 
     /// A controller of a kind.
@@ -180,7 +168,9 @@ async fn egress(options: &Options, presence: &Presence) {
 
 struct InfraContext {
     common: Arc<Context>,
+    turns: Turns,
     stores: Stores,
+    nodes: Nodes,
     planes: ControlPlanes,
     presence: Presence,
 }
@@ -198,16 +188,19 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         .modify(|definition: &mut NetworkAttachmentDefinition| definition.managed_fields_mut().clear())
         .reflect(filled)
         .touched_objects();
-    // One at a time: of two Infras on one VLAN the second must see what the first chose.
-    let config = ControllerConfig::default().concurrency(1);
+    let config = ControllerConfig::default().concurrency(AT_ONCE);
     let controller = options.controller::<Infra>().with_config(config);
     let stores = Stores {
         infras: controller.store(),
         networks,
+        vlans: Vlans::default(),
     };
+    let (nodes, changes) = Nodes::follow(options, presence);
     let ctx = Arc::new(InfraContext {
         common: options.context(infra::MANAGER),
+        turns: Turns::default(),
         stores: stores.clone(),
+        nodes,
         planes: planes.clone(),
         presence: presence.clone(),
     });
@@ -221,8 +214,16 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         let refers = |infra: &Infra| infra.spec.hosted_cluster_ref.is_some();
         stream::iter(chosen(&by_plane, refers))
     });
+    let (by_machine, by_lease, machine_planes) =
+        (stores.infras.clone(), stores.infras.clone(), planes.clone());
     let (by_network, by_neighbour) = (stores.clone(), stores);
     controller
+        .owns_stream(touched::<Service>(options, nodes::BESIDE))
+        .owns_stream(changes.slices)
+        .watches_stream(changes.machines, move |machine| {
+            nodes::of_machine(&by_machine, &machine_planes, &machine)
+        })
+        .watches_stream(changes.leases, move |lease| nodes::of_lease(&by_lease, &lease))
         .owns_stream(touched::<DhcpServer>(options, OURS))
         .owns_stream(touched::<DnsServer>(options, OURS))
         .owns_stream(touched::<ProxyServer>(options, OURS))
@@ -240,18 +241,31 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         })
         .reconcile_on(referring)
         .run(reconcile_infra, infra_failed, ctx)
-        .for_each(|_| future::ready(()))
+        .for_each(told)
         .await;
 }
 
 async fn reconcile_infra(infra: Arc<Infra>, ctx: Arc<InfraContext>) -> Result<Action, infra::Error> {
+    ctx.presence.known().await;
     // Nothing is known of networks before they were listed once.
     if ctx.presence.has::<NetworkAttachmentDefinition>() {
         let _ = tokio::time::timeout(FIRST_LOOK, ctx.stores.networks.wait_until_ready()).await;
     }
+    let _turn = turn(&ctx, &infra).await;
     let key = key(&*infra);
-    let look = infra::reconcile(infra, &ctx.stores, &ctx.planes, &ctx.common);
+    let look = infra::reconcile(infra, &ctx.stores, &ctx.nodes, &ctx.planes, &ctx.common);
     ctx.common.counted(&key, look).await
+}
+
+/// The turn of an Infra on its VLAN. Its network may become another one while it is waited for.
+async fn turn(ctx: &InfraContext, infra: &Infra) -> Option<OwnedMutexGuard<()>> {
+    loop {
+        let vlan = ctx.stores.vlan(infra)?;
+        let turn = ctx.turns.of(vlan.clone()).await;
+        if ctx.stores.vlan(infra) == Some(vlan) {
+            return Some(turn);
+        }
+    }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
@@ -260,7 +274,7 @@ fn infra_failed(infra: Arc<Infra>, error: &infra::Error, ctx: Arc<InfraContext>)
 }
 
 /// The Infras of which something holds.
-fn chosen(infras: &Store<Infra>, holds: impl Fn(&Infra) -> bool) -> Vec<ObjectRef<Infra>> {
+pub(crate) fn chosen(infras: &Store<Infra>, holds: impl Fn(&Infra) -> bool) -> Vec<ObjectRef<Infra>> {
     let infras = infras.state_filter(holds);
     infras.iter().map(|infra| ObjectRef::from_obj(&**infra)).collect()
 }
@@ -282,18 +296,13 @@ fn users(infras: &Store<Infra>, definition: &NetworkAttachmentDefinition) -> Vec
 
 /// The Infras that name the same definition or are on the same VLAN by another one.
 fn neighbours(stores: &Stores, changed: &Infra) -> Vec<ObjectRef<Infra>> {
-    let vlan = |infra: &Infra| {
-        let definition = definition_of(&stores.networks, infra)?;
-        let network = oooi_plan::network::Network::read(definition.spec.config.as_deref()).ok()?;
-        Some(network.vlan)
-    };
-    let Some(own) = vlan(changed) else {
+    let Some(own) = stores.vlan(changed) else {
         return Vec::new();
     };
     let others = stores.infras.state();
     let others = others.iter().filter(|other| other.uid() != changed.uid());
     others
-        .filter(|other| vlan(other).as_ref() == Some(&own))
+        .filter(|other| stores.vlan(other).as_ref() == Some(&own))
         .map(|other| ObjectRef::from_obj(&**other))
         .collect()
 }
@@ -312,6 +321,18 @@ where
 
 pub(crate) fn key<K: Object>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Says that a watch failed, such as for lack of rights; it goes on by itself. What failed of an object was said when it
+/// did.
+pub(crate) fn told<T, E>(result: Result<T, controller::Error<E, watcher::Error>>) -> future::Ready<()>
+where
+    E: std::error::Error + 'static,
+{
+    if let Err(controller::Error::QueueError(error)) = result {
+        tracing::warn!(%error, "a watch failed, will be tried again");
+    }
+    future::ready(())
 }
 
 /// What failed is tried again, each time later.

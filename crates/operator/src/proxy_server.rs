@@ -69,6 +69,10 @@ impl Server for ProxyServer {
         }
     }
 
+    fn image(&self) -> Option<&str> {
+        self.spec.manager_image.as_deref()
+    }
+
     fn grants(&self) -> Vec<Grant> {
         let namespaces: BTreeSet<&str> = self
             .spec

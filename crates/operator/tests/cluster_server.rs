@@ -180,6 +180,20 @@ async fn a_volume_that_cannot_come_is_said_with_its_class() {
     let server: DhcpServer = world.wait("alone", "to miss its class", missing).await;
     let (_, _, message) = said(of_dhcp(&server), "Available").unwrap();
     assert!(message.contains("StorageClass nowhere"), "{message}");
+
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "nowhere"},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    world.cluster.apply(&class.to_string()).await.unwrap();
+    world
+        .wait::<DhcpServer>("alone", "its class to be found", |server| !missing(server))
+        .await;
+    world
+        .cluster
+        .kubectl(&["delete", "storageclass", "nowhere"])
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

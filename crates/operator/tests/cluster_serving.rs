@@ -70,7 +70,7 @@ async fn get(
 #[tokio::test]
 async fn metrics_are_for_those_whom_the_api_server_allows() {
     let world = World::start("metrics").await;
-    let (client, forbidden) = rights::client_of(world.cluster, "oooi-system", "oooi-manager").await;
+    let (client, calls) = rights::client_of(world.cluster, "oooi-system", "oooi-manager").await;
     let names = ["localhost".to_owned()];
     let first = Certificate::new(&names, None, jiff::Timestamp::now()).unwrap();
     let (serves, served) = tls::channel();
@@ -129,7 +129,7 @@ async fn metrics_are_for_those_whom_the_api_server_allows() {
     );
     get(address, &second.trusted, None).await.unwrap();
     server.abort();
-    assert_eq!(forbidden.calls(), [""; 0]);
+    assert_eq!(calls.forbidden(), [""; 0]);
 }
 
 /// A webhook that the API server reaches at this address, with its certificate kept in the cluster.

@@ -1,7 +1,8 @@
 //! Documents → what the servers run.
 //!
 //! What the operator watches is read from the same stream here: one `Infra`, and beside it the `Service`s and
-//! `EndpointSlice`s of its control plane and the `VirtualMachineInstance`s that are its nodes. A server that is not in the plan is absent.
+//! `EndpointSlice`s of its control plane and the `VirtualMachineInstance`s that are its nodes, which `*.apps` leads to. A
+//! server that is not in the plan is absent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use oooi_api::Infra;
 use oooi_api::foreign::VirtualMachineInstance;
 use oooi_dhcp::machines::Machines;
 use oooi_manifest::{Document, Mistake};
+use oooi_plan::infra::{Apps, machine_addresses};
 use oooi_plan::{Components, Known};
 use oooi_proxy::assemble::Assembler;
 use oooi_proxy::snapshot::Snapshot;
@@ -43,9 +45,9 @@ impl Desired {
         let slices: Vec<EndpointSlice> =
             oooi_manifest::all(documents, "discovery.k8s.io/v1", "EndpointSlice")?;
         let at = |path: &str, message: &str| infra_document.mistake(path, message);
-        let mut desired = Desired::of(&infra, &services, &slices, known, at)?;
         let machines: Vec<VirtualMachineInstance> =
             oooi_manifest::all(documents, "kubevirt.io/v1", "VirtualMachineInstance")?;
+        let mut desired = Desired::of(&infra, &services, &slices, &machines, known, at)?;
         desired.machines = Arc::new(oooi_feed::machines::index(&machines));
         Ok(desired)
     }
@@ -55,6 +57,7 @@ impl Desired {
         infra: &Infra,
         services: &[Service],
         slices: &[EndpointSlice],
+        machines: &[VirtualMachineInstance],
         known: &Known,
         at: impl Fn(&str, &str) -> Mistake,
     ) -> Result<Self, Vec<Mistake>> {
@@ -86,6 +89,14 @@ impl Desired {
         let proxy = components.proxy.as_ref().map(|spec| {
             let mut assembler = Assembler::default();
             assembler.set_spec(spec);
+            // As the operator would make it; a document of the same name goes before it.
+            if let Some(apps) = Apps::of(infra, &components) {
+                let nodes = machines.iter().flat_map(machine_addresses).collect();
+                assembler.set_service(&apps.service());
+                apps.slices(&nodes)
+                    .iter()
+                    .for_each(|slice| assembler.set_slice(slice));
+            }
             services.iter().for_each(|service| assembler.set_service(service));
             slices.iter().for_each(|slice| assembler.set_slice(slice));
             assembler.snapshot()

@@ -30,7 +30,7 @@ impl<K> Global for K where
 }
 
 impl Writer {
-    fn global<K: Global>(&self) -> Api<K> {
+    pub(super) fn global<K: Global>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 

@@ -22,7 +22,7 @@ use super::{Error, MANAGER, look};
 use crate::context::Context;
 use crate::control_planes::ControlPlanes;
 pub(super) use crate::manager::key;
-use crate::manager::{Options, failed};
+use crate::manager::{Options, failed, told};
 use crate::presence::Presence;
 
 /// What this controller has at hand.
@@ -102,7 +102,7 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         })
         .watches_stream(ingress_changes, move |_: Ingress| opted_in(&all))
         .run(look, on_error, around)
-        .for_each(|_| future::ready(()))
+        .for_each(told)
         .await;
 }
 

@@ -1,14 +1,19 @@
 //! The components of an Infra as custom resources. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use oooi_api::infra::NetworkPolicyMode;
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_plan::Components;
+use oooi_plan::infra::Apps;
 use oooi_plan::object_name::object_name;
 
-use crate::identity::{MACHINE_NAMESPACE, NETWORK_POLICY, Role, metadata};
+use crate::identity::{self, MACHINE_NAMESPACE, NETWORK_POLICY, Role};
 
 /// The components that an Infra wants; one that is absent is removed.
 pub(super) struct Objects {
@@ -18,6 +23,14 @@ pub(super) struct Objects {
     pub(super) dns: Option<DnsServer>,
     /// The gateway.
     pub(super) proxy: Option<ProxyServer>,
+    /// The router of the hosted cluster on its nodes.
+    pub(super) apps: Option<Router>,
+}
+
+/// The Service that `*.apps` leads to, and the nodes behind it.
+pub(super) struct Router {
+    pub(super) service: Service,
+    pub(super) slices: Vec<EndpointSlice>,
 }
 
 /// The name of a component.
@@ -26,7 +39,13 @@ pub(super) fn component_name(infra: &Infra, role: Role) -> String {
 }
 
 /// Wraps each planned specification in its resource.
-pub(super) fn build(infra: &Infra, components: Components, machine_namespace: &str) -> Objects {
+pub(super) fn build(
+    infra: &Infra,
+    components: Components,
+    machine_namespace: &str,
+    nodes: &BTreeSet<Ipv4Addr>,
+) -> Objects {
+    let apps = Apps::of(infra, &components).map(|apps| router(infra, &apps, nodes));
     let Components {
         dhcp,
         dns,
@@ -34,7 +53,7 @@ pub(super) fn build(infra: &Infra, components: Components, machine_namespace: &s
         warnings: _, // told as events
     } = components;
     let meta = |role, note: Option<(&str, &str)>| {
-        let mut metadata = metadata(infra, component_name(infra, role), Some(role));
+        let mut metadata = identity::metadata(infra, component_name(infra, role), Some(role));
         let notes = note.map(|(key, value)| BTreeMap::from([(key.to_owned(), value.to_owned())]));
         metadata.annotations = notes;
         metadata
@@ -63,5 +82,20 @@ pub(super) fn build(infra: &Infra, components: Components, machine_namespace: &s
             spec,
             status: None,
         }),
+        apps,
     }
+}
+
+fn router(infra: &Infra, apps: &Apps, nodes: &BTreeSet<Ipv4Addr>) -> Router {
+    let ours = |metadata: &mut ObjectMeta| {
+        let mut own = identity::metadata(infra, metadata.name.take().unwrap_or_default(), None);
+        own.labels
+            .get_or_insert_default()
+            .extend(metadata.labels.take().unwrap_or_default());
+        *metadata = own;
+    };
+    let (mut service, mut slices) = (apps.service(), apps.slices(nodes));
+    ours(&mut service.metadata);
+    slices.iter_mut().for_each(|slice| ours(&mut slice.metadata));
+    Router { service, slices }
 }

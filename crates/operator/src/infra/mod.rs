@@ -3,11 +3,16 @@
 mod build;
 pub(crate) mod cluster_dns;
 pub mod network;
+pub(crate) mod nodes;
 mod observe;
 mod status;
+pub(crate) mod vlans;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
@@ -21,14 +26,19 @@ use crate::context::Context;
 use crate::control_planes::ControlPlanes;
 use crate::hosted_cluster::DERIVED;
 use crate::identity::{self, Role};
-use build::{Objects, build, component_name};
+use build::{Objects, Router, build, component_name};
 use network::Attached;
+use nodes::Nodes;
 use observe::{Current, observe};
 pub use observe::{Stores, definition_of};
 use status::Part;
+pub use vlans::Vlans;
 
 /// The name under which this controller writes.
 pub const MANAGER: &str = "oooi-infra";
+
+/// So long after its end a lease is looked at again.
+const JUST_AFTER: Duration = Duration::from_secs(1);
 
 /// Why an Infra was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +53,11 @@ pub enum Error {
 
 /// Keeps one Infra: observe → plan → build → apply → report.
 ///
-/// To be run for one Infra at a time: of two on one VLAN the second must see the addresses that the first chose.
-pub async fn reconcile(
+/// To be run for one Infra of a VLAN at a time: of two the second must see the addresses that the first chose.
+pub(crate) async fn reconcile(
     infra: Arc<Infra>,
     stores: &Stores,
+    nodes: &Nodes,
     planes: &ControlPlanes,
     ctx: &Context,
 ) -> Result<Action, Error> {
@@ -89,7 +100,14 @@ pub async fn reconcile(
     };
     let (addresses, warnings) = (components.addresses(), components.warnings.clone());
     let machines = oooi_plan::infra::control_plane_namespace(&infra, &known);
-    let current = match carry_out(ctx, &infra, attached, build(&infra, components, &machines)).await {
+    let seen_nodes = if nodes::wants_apps(&infra) {
+        nodes.wait_until_ready().await;
+        nodes.of(&infra, &machines, ctx.now())
+    } else {
+        nodes::Seen::default()
+    };
+    let objects = build(&infra, components, &machines, &seen_nodes.addresses);
+    let current = match carry_out(ctx, &infra, attached, nodes, objects).await {
         Ok(current) => current,
         Err(error) => {
             report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
@@ -99,7 +117,11 @@ pub async fn reconcile(
     warn(ctx, &infra, &warnings).await;
     let findings = findings(&infra, attached, &current, &warnings);
     report(ctx, &infra, &findings, Some(addresses)).await?;
-    Ok(Action::await_change())
+    // A lease that nobody renews ends without a word.
+    let left = seen_nodes
+        .until
+        .and_then(|until| Duration::try_from(until.duration_since(ctx.now())).ok());
+    Ok(left.map_or_else(Action::await_change, |left| Action::requeue(left + JUST_AFTER)))
 }
 
 /// Applies what is wanted and removes the rest. The network comes first: pods are attached by it.
@@ -107,9 +129,15 @@ async fn carry_out(
     ctx: &Context,
     infra: &Infra,
     attached: &Attached,
+    nodes: &Nodes,
     objects: Objects,
 ) -> Result<Current, apply::Error> {
-    let Objects { dhcp, dns, proxy } = objects;
+    let Objects {
+        dhcp,
+        dns,
+        proxy,
+        apps,
+    } = objects;
     if let Some(sibling) = &attached.sibling {
         ctx.writer.apply(sibling).await?;
     }
@@ -125,8 +153,41 @@ async fn carry_out(
             .remove::<NetworkAttachmentDefinition>(&namespace, &name, &uid)
             .await?;
     }
+    route_apps(ctx, infra, nodes, apps).await?;
     cluster_dns::publish(ctx, infra, current.dns.as_ref()).await?;
     Ok(current)
+}
+
+/// Keeps the Service of the hosted cluster's router and the nodes behind it, or removes both.
+async fn route_apps(
+    ctx: &Context,
+    infra: &Infra,
+    nodes: &Nodes,
+    wanted: Option<Router>,
+) -> Result<(), apply::Error> {
+    let (namespace, uid) = place(infra);
+    let mut surplus = nodes.slices_of(infra);
+    match wanted {
+        Some(Router { service, slices }) => {
+            for slice in &slices {
+                ctx.writer.apply(slice).await?;
+                surplus.retain(|name| *name != slice.name_any());
+            }
+            ctx.writer.apply(&service).await?;
+        }
+        // Slices come first and go last: where there are none there is no Service either.
+        None if surplus.is_empty() => {}
+        None => {
+            let name = oooi_plan::infra::apps_service(&infra.name_any());
+            ctx.writer.remove::<Service>(&namespace, &name, &uid).await?;
+        }
+    }
+    for name in surplus {
+        ctx.writer
+            .remove::<EndpointSlice>(&namespace, &name, &uid)
+            .await?;
+    }
+    Ok(())
 }
 
 async fn one<K: apply::Object>(
@@ -155,7 +216,6 @@ fn place(infra: &Infra) -> (String, String) {
 
 fn findings(infra: &Infra, attached: &Attached, current: &Current, warnings: &[Warning]) -> Vec<Finding> {
     let Current { dhcp, dns, proxy } = current;
-    let upstream = warnings.iter().find(|warning| warning.reason == "NoUpstream");
     let part = |meta: &kube::api::ObjectMeta, conditions| Part {
         name: meta.name.clone().unwrap_or_default(),
         conditions,
@@ -173,7 +233,7 @@ fn findings(infra: &Infra, attached: &Attached, current: &Current, warnings: &[W
     status::applied(
         network::ready(attached),
         parts,
-        upstream.map(|warning| warning.message.as_str()),
+        warnings,
         infra
             .status
             .as_ref()

@@ -8,10 +8,11 @@ use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_api::infra::InfraSpec;
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_plan::infra::Neighbour;
-use oooi_plan::network::{Network, Vlan};
+use oooi_plan::network::Vlan;
 use oooi_plan::{Known, object_name::object_name};
 
 use super::network::{Attached, NetworkProblem, attach};
+use super::vlans::Vlans;
 use crate::apply::Object;
 use crate::identity;
 
@@ -55,6 +56,16 @@ pub struct Stores {
     pub infras: Store<Infra>,
     /// All networks.
     pub networks: Store<NetworkAttachmentDefinition>,
+    /// Which VLAN each of them is.
+    pub vlans: Vlans,
+}
+
+impl Stores {
+    /// The VLAN of an Infra, if its network is there and can be read.
+    pub(crate) fn vlan(&self, infra: &Infra) -> Option<Arc<Vlan>> {
+        let definition = definition_of(&self.networks, infra)?;
+        self.vlans.of(&definition, self.networks.len())
+    }
 }
 
 /// Looks at everything that an Infra depends on.
@@ -124,16 +135,12 @@ pub fn definition_of(
 
 /// The other Infras whose definition is on the same VLAN.
 fn neighbours_of(stores: &Stores, infra: &Infra, vlan: &Vlan) -> Vec<Arc<Infra>> {
-    let on_vlan = |other: &Arc<Infra>| {
-        let definition = definition_of(&stores.networks, other)?;
-        let network = Network::read(definition.spec.config.as_deref()).ok()?;
-        (network.vlan == *vlan).then_some(())
-    };
+    let is_there = |other: &Infra| stores.vlan(other).is_some_and(|own| *own == *vlan);
     stores
         .infras
         .state()
         .into_iter()
-        .filter(|other| other.uid() != infra.uid() && on_vlan(other).is_some())
+        .filter(|other| other.uid() != infra.uid() && is_there(other))
         .collect()
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oooi_api::Infra;
 use oooi_api::infra::{ComponentStatus, InfraAddresses};
-use oooi_plan::Mistake;
+use oooi_plan::{Mistake, Warning};
 use serde_json::{Value, json};
 
 use crate::condition::{self, Finding, PENDING, READY, Truth};
@@ -26,21 +26,24 @@ pub(super) struct Part<'a> {
 pub(super) fn applied(
     network: Finding,
     parts: [Option<Part<'_>>; 3],
-    no_upstream: Option<&str>,
+    warnings: &[Warning],
     derived: Option<&Condition>,
 ) -> Vec<Finding> {
     let mut findings = vec![network];
     for (kind, part) in COMPONENTS.into_iter().zip(parts) {
         findings.push(match part {
             None => Finding::holds(kind, "Disabled", "it is not enabled, so it does not run"),
-            Some(part) => component(kind, &part, no_upstream),
+            Some(part) => component(kind, &part, warnings),
         });
     }
     findings.insert(0, ready(&findings, derived));
     findings
 }
 
-fn component(kind: &'static str, part: &Part<'_>, no_upstream: Option<&str>) -> Finding {
+/// Warnings of a plan that are the reason of a component's condition, which holds all the same.
+const TOLD_BY: [(&str, &str); 2] = [("DNSReady", "NoUpstream"), ("ProxyReady", "AppsNotServed")];
+
+fn component(kind: &'static str, part: &Part<'_>, warnings: &[Warning]) -> Finding {
     let Some(found) = condition::find(part.conditions, READY) else {
         let message = format!("{} was applied and has not been looked at yet", part.name);
         return Finding::fails(kind, PENDING, message);
@@ -53,9 +56,12 @@ fn component(kind: &'static str, part: &Part<'_>, no_upstream: Option<&str>) -> 
         return Finding::fails(kind, PENDING, message);
     }
     let message = format!("{}: {}", part.name, found.message);
-    match (found.status.as_str(), no_upstream) {
-        ("True", Some(why)) if kind == "DNSReady" => Finding::holds(kind, "NoUpstream", why),
-        ("True", _) => Finding::holds(kind, &found.reason, message),
+    let warning = warnings
+        .iter()
+        .find(|warning| TOLD_BY.contains(&(kind, warning.reason)));
+    match (found.status.as_str(), warning) {
+        ("True", Some(warning)) => Finding::holds(kind, warning.reason, &warning.message),
+        ("True", None) => Finding::holds(kind, &found.reason, message),
         _ => Finding::fails(kind, &found.reason, message),
     }
 }
@@ -171,20 +177,20 @@ mod tests {
     #[test]
     fn ready_names_the_first_aspect_that_does_not_hold() {
         let (good, bad) = (condition("True", 2), condition("False", 2));
-        let findings = applied(network(), [part(&good), part(&bad), None], None, None);
+        let findings = applied(network(), [part(&good), part(&bad), None], &[], None);
         assert_eq!(findings[0].truth, Truth::False);
         assert!(
             findings[0].message.starts_with("DNSReady: x-dns: said"),
             "{findings:?}"
         );
-        let findings = applied(network(), [part(&good), part(&good), None], None, None);
+        let findings = applied(network(), [part(&good), part(&good), None], &[], None);
         assert!(findings[0].is_true());
     }
 
     #[test]
     fn a_component_that_was_ready_for_an_older_specification_is_not_ready() {
         let old = condition("True", 1);
-        let findings = applied(network(), [part(&old), None, None], None, None);
+        let findings = applied(network(), [part(&old), None, None], &[], None);
         assert_eq!(
             (findings[0].truth, findings[0].reason.as_str()),
             (Truth::False, PENDING)
@@ -192,14 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn no_upstream_is_said_of_a_dns_server_that_is_ready_all_the_same() {
+    fn a_warning_is_said_of_a_component_that_is_ready_all_the_same() {
         let good = condition("True", 2);
-        let findings = applied(network(), [None, part(&good), None], Some("list resolvers"), None);
-        let dns = findings
-            .iter()
-            .find(|finding| finding.kind == "DNSReady")
-            .unwrap();
-        assert!(dns.is_true());
-        assert_eq!(dns.reason, "NoUpstream");
+        let warnings = ["NoUpstream", "AppsNotServed"].map(|reason| Warning {
+            reason,
+            path: "spec".into(),
+            message: "mend it".into(),
+        });
+        let findings = applied(network(), [None, part(&good), part(&good)], &warnings, None);
+        for (kind, reason) in TOLD_BY {
+            let told = findings.iter().find(|finding| finding.kind == kind).unwrap();
+            assert!(told.is_true());
+            assert_eq!(told.reason, reason);
+        }
     }
 }

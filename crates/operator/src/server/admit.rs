@@ -16,6 +16,7 @@ use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 use oooi_plan::object_name::object_name;
 
+use super::takeover::is_old_policy;
 use super::{Server, Target};
 use crate::identity::{self, labels, metadata_elsewhere};
 
@@ -95,7 +96,9 @@ fn isolates(policy: &NetworkPolicy, pods: &BTreeMap<String, String>) -> bool {
     let types = spec.policy_types.as_deref().unwrap_or_default();
     let ingress = types.is_empty() || types.iter().any(|kind| kind == "Ingress");
     let selector = Selector::try_from(spec.pod_selector.clone().unwrap_or_default());
-    !identity::is_labelled(policy.meta()) && ingress && selector.is_ok_and(|selector| selector.matches(pods))
+    // One that an earlier operator left is removed, and isolates nobody for long.
+    let counts = !identity::is_labelled(policy.meta()) && !is_old_policy(policy);
+    counts && ingress && selector.is_ok_and(|selector| selector.matches(pods))
 }
 
 /// The port of the pods behind a port of the Service, which policies are about.

@@ -13,8 +13,9 @@ use kube::{Api, Client, ResourceExt};
 use super::build::{Objects, build};
 use super::grant::elsewhere;
 use super::roll_out::roll_out;
+use super::takeover::take_over;
 use super::{Error, Server, ServerContext, Target, Wants, admit};
-use crate::identity::NETWORK_POLICY;
+use crate::apply;
 
 /// What came of it.
 pub(super) struct Carried {
@@ -72,7 +73,11 @@ pub(super) async fn carry_out<S: Server>(
                 .await?;
         }
     }
-    let applied = roll_out(writer, &deployments).await?;
+    let applied = roll_out(writer, &deployments).await;
+    if matches!(&applied, Err(apply::Error::Replacing { .. })) {
+        take_over(ctx, server, &deployments).await?;
+    }
+    let applied = applied?;
     let keep: Vec<String> = deployments
         .iter()
         .filter_map(|d| d.metadata.name.clone())
@@ -115,10 +120,7 @@ async fn admit<S: Server>(
     foreign: &BTreeSet<String>,
     missing: &BTreeSet<String>,
 ) -> Result<(), Error> {
-    let by_others = server
-        .annotations()
-        .get(NETWORK_POLICY)
-        .is_some_and(|mode| mode == "None");
+    let by_others = server.is_admitted_by_others();
     let mut by_namespace: BTreeMap<String, Vec<Target>> = BTreeMap::new();
     for target in server.targets().into_iter().filter(|_| !by_others) {
         if foreign.contains(&target.namespace) && !missing.contains(&target.namespace) {

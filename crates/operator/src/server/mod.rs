@@ -13,15 +13,18 @@ mod grant;
 mod observe;
 mod roll_out;
 mod status;
+mod takeover;
 mod told;
 mod wants;
 pub(crate) mod watch;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::core::object::HasStatus;
 use kube::runtime::controller::Action;
@@ -33,7 +36,7 @@ use serde_json::{Value, json};
 use crate::apply::{self, Object};
 use crate::condition::{self, Finding};
 use crate::context::{Context, Images};
-use crate::identity::{self, Role};
+use crate::identity::{self, NETWORK_POLICY, Role};
 pub(crate) use build::{INTERFACE, POD_IP, config_map_name};
 use carry_out::carry_out;
 pub use grant::{Grant, Reading, Target};
@@ -59,9 +62,20 @@ pub trait Server: Object + HasStatus<Status: Told> + Send + Sync + 'static {
     fn targets(&self) -> Vec<Target> {
         Vec::new()
     }
+    /// The image that it names.
+    fn image(&self) -> Option<&str>;
+    /// Fields that it gets when it takes over the clients of an earlier operator's server.
+    fn on_takeover(&self, _now: Timestamp) -> Option<Value> {
+        None
+    }
     /// Fields of its status besides conditions, and conditions that only this kind has.
     fn further(&self, applied: &Applied) -> (Value, Vec<Finding>);
 
+    /// Whether somebody else admits it to the pods that it forwards to.
+    fn is_admitted_by_others(&self) -> bool {
+        let mode = self.annotations().get(NETWORK_POLICY);
+        mode.is_some_and(|mode| mode == "None")
+    }
     /// What is said of it so far.
     fn conditions(&self) -> &[Condition] {
         HasStatus::status(self).map_or(&[], Told::conditions)
@@ -118,6 +132,7 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
         report(common, &*server, status::rejected(&mistakes), Value::Null).await?;
         return Ok(Action::await_change()); // retrying cannot cure a bad specification
     }
+    warn_of_image(common, &*server).await;
     let carried = match carry_out(ctx, &*server, &wants).await {
         Ok(carried) => carried,
         Err(error) => {
@@ -131,6 +146,20 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
     let findings = status::findings(&*server, &applied, further);
     report(common, &*server, findings, fields).await?;
     Ok(Action::await_change())
+}
+
+/// An image that an earlier operator stored is nobody's choice. That is told once a generation.
+async fn warn_of_image<S: Server>(ctx: &Context, server: &S) {
+    let told = server.status_as_read()["observedGeneration"].as_i64();
+    if let Some(image) = server.image().filter(|image| Images::is_stored_default(image))
+        && told != server.meta().generation
+    {
+        let message = format!(
+            "the image {image} is the default that an earlier operator stored, and is not used: remove it from the \
+             specification, or name another"
+        );
+        ctx.writer.warn(server, "StoredImageIgnored", &message).await;
+    }
 }
 
 /// Removes what a server has in other namespaces and lets it go. Nothing is asked of its specification, which may be

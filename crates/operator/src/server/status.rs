@@ -15,12 +15,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Error, Server};
+use crate::apply;
 use crate::condition::{self, Finding, PENDING, READY, Truth};
 
 /// The condition about the specification, and about what servers make of it.
 const CONFIGURATION_VALID: &str = "ConfigurationValid";
 /// The condition about the pods.
-const AVAILABLE: &str = "Available";
+pub(super) const AVAILABLE: &str = "Available";
 
 /// What Multus says of a pod's networks.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -49,14 +50,17 @@ pub enum VolumeTrouble {
 }
 
 impl VolumeTrouble {
+    /// The reasons under which it is said.
+    pub(super) const REASONS: [&str; 2] = ["NoDefaultStorageClass", "StorageClassMissing"];
+
     fn finding(&self) -> Finding {
         let (reason, what) = match self {
             VolumeTrouble::NoDefaultClass => (
-                "NoDefaultStorageClass",
+                Self::REASONS[0],
                 "no StorageClass is the default: make one the default, name one in spec.storage.storageClassName".into(),
             ),
             VolumeTrouble::NoSuchClass(name) => (
-                "StorageClassMissing",
+                Self::REASONS[1],
                 format!("there is no StorageClass {name}: create it, name another in spec.storage.storageClassName"),
             ),
         };
@@ -243,7 +247,11 @@ pub(super) fn rejected(mistakes: &[Mistake]) -> Vec<Finding> {
 
 /// What is found when something could not be written.
 pub(super) fn failed(error: &Error) -> Vec<Finding> {
-    vec![Finding::fails(READY, "ApplyFailed", error.to_string())]
+    let reason = match error {
+        Error::Apply(apply::Error::Replacing { .. }) => "Replacing",
+        Error::Apply(_) | Error::Observe { .. } => "ApplyFailed",
+    };
+    vec![Finding::fails(READY, reason, error.to_string())]
 }
 
 /// What is found when a person stopped writes.

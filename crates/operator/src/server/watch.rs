@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use futures_util::{StreamExt, future};
+use futures_util::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
@@ -16,9 +17,11 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 
 use super::grant::elsewhere;
+use super::status::{AVAILABLE, VolumeTrouble};
 use super::{Error, Server, ServerContext, reconcile};
+use crate::condition;
 use crate::identity::{self, OURS, Role};
-use crate::manager::{Options, failed, key, touched};
+use crate::manager::{Options, failed, key, told, touched};
 
 /// Runs it. It ends only by being dropped.
 pub(crate) async fn run<S: Server>(options: &Options) {
@@ -61,6 +64,14 @@ pub(crate) async fn run<S: Server>(options: &Options) {
                 elsewhere(server.namespace().as_deref(), &server.grants()).contains(&name)
             })
         });
+    if S::ROLE == Role::Dhcp {
+        let classes = Api::<PartialObjectMeta<StorageClass>>::all(options.client.clone());
+        let class_changes = watcher(classes, watcher::Config::default())
+            .default_backoff()
+            .touched_objects();
+        let by_class = servers.clone();
+        controller = controller.watches_stream(class_changes, move |_| needing(&by_class, lacks_class));
+    }
     if S::ROLE == Role::Proxy {
         let policy_changes = watcher(
             Api::<PartialObjectMeta<NetworkPolicy>>::all(options.client.clone()),
@@ -107,7 +118,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
     });
     controller
         .run(reconcile_one::<S>, failed_one, ctx)
-        .for_each(|_| future::ready(()))
+        .for_each(told)
         .await;
 }
 
@@ -115,6 +126,12 @@ pub(crate) async fn run<S: Server>(options: &Options) {
 fn owner<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
     let (namespace, name) = identity::owner_elsewhere(metadata)?;
     Some(ObjectRef::new(name).within(namespace))
+}
+
+/// Whether the volume of a server does not come for want of a StorageClass.
+fn lacks_class<S: Server>(server: &S) -> bool {
+    let available = condition::find(server.conditions(), AVAILABLE);
+    available.is_some_and(|available| VolumeTrouble::REASONS.contains(&available.reason.as_str()))
 }
 
 /// The servers that something matters to.

@@ -22,9 +22,11 @@ pub async fn authorised(State(client): State<Client>, request: Request, next: Ne
     }
 }
 
-type Refusal = (StatusCode, &'static str);
+/// What is answered to somebody who may not.
+pub type Refusal = (StatusCode, &'static str);
 
-async fn review(client: &Client, token: Option<String>, path: &str) -> Result<(), Refusal> {
+/// Asks the API server whose token this is, and whether they may `get` the path.
+pub async fn review(client: &Client, token: Option<String>, path: &str) -> Result<(), Refusal> {
     const NO_TOKEN: Refusal = (
         StatusCode::UNAUTHORIZED,
         "send the token of a service account as bearer\n",

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::judge::{full_name, judge};
-use crate::infra::Stores;
+use crate::infra::{Stores, Vlans};
 use crate::presence::Presence;
 
 /// Where the API server sends its reviews.
@@ -106,7 +106,14 @@ pub fn follow(client: Client) -> (Stores, impl Future<Output = ()>) {
             .for_each(|_| future::ready(()));
         tokio::join!(presences, infras, networks);
     };
-    (Stores { infras, networks }, work)
+    (
+        Stores {
+            infras,
+            networks,
+            vlans: Vlans::default(),
+        },
+        work,
+    )
 }
 
 impl Webhook {

@@ -4,7 +4,6 @@ use kube::ResourceExt;
 use oooi_api::Infra;
 use oooi_ipam::Range;
 use oooi_plan::infra::{Neighbour, Occupied};
-use oooi_plan::network::Network;
 use oooi_plan::{Known, Mistake, plan};
 
 use crate::infra::network::{NetworkProblem, attach};
@@ -77,11 +76,9 @@ fn neighbours(infra: &Infra, stores: &Stores, vlan: &oooi_plan::network::Vlan) -
             && other.metadata.namespace == infra.metadata.namespace;
         !itself && other.metadata.deletion_timestamp.is_none()
     });
-    let on_vlan = others.iter().filter(|other| {
-        let network = definition_of(&stores.networks, other)
-            .and_then(|definition| Network::read(definition.spec.config.as_deref()).ok());
-        network.is_some_and(|network| network.vlan == *vlan)
-    });
+    let on_vlan = others
+        .iter()
+        .filter(|other| stores.vlan(other).is_some_and(|own| *own == *vlan));
     on_vlan.map(|other| neighbour(other)).collect()
 }
 
@@ -119,6 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::infra::Vlans;
 
     fn infra(name: &str, dns: &str) -> Infra {
         serde_json::from_value(json!({
@@ -152,6 +150,7 @@ mod tests {
         Stores {
             infras: known,
             networks,
+            vlans: Vlans::default(),
         }
     }
 

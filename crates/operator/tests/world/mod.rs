@@ -20,7 +20,7 @@ use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::{Cluster, Namespace, until};
-use rights::Forbidden;
+use rights::Calls;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, watch};
@@ -38,13 +38,14 @@ pub(crate) struct World {
     platform: Platform,
     leading: watch::Sender<bool>,
     manager: JoinHandle<()>,
-    forbidden: Forbidden,
+    /// What the manager called.
+    pub(crate) calls: Calls,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         self.manager.abort();
-        let forbidden = self.forbidden.calls();
+        let forbidden = self.calls.forbidden();
         if !std::thread::panicking() {
             assert!(forbidden.is_empty(), "the manager lacks rights: {forbidden:#?}");
         }
@@ -80,22 +81,27 @@ impl World {
             platform: Platform::Kubernetes,
             leading: watch::Sender::new(true),
             manager: tokio::spawn(async {}),
-            forbidden: Forbidden::default(),
+            calls: Calls::default(),
         }
     }
 
     /// Has a manager with the rights of the shipped one.
     pub(crate) async fn begin(&mut self) {
-        let (client, forbidden) = rights::client_of(self.cluster, "oooi-system", "oooi-manager").await;
-        self.forbidden = forbidden;
+        let client = rights::noted(self.cluster, "oooi-system", "oooi-manager", &self.calls).await;
         self.manage(client);
     }
 
     /// Ends the manager, and has another one with this client.
     pub(crate) fn manage(&mut self, client: Client) {
+        let namespaces = vec![self.namespace.name().to_owned()];
+        self.manage_namespaces(client, namespaces);
+    }
+
+    /// The same with one that looks after these namespaces.
+    pub(crate) fn manage_namespaces(&mut self, client: Client, namespaces: Vec<String>) {
         let options = Options {
             client,
-            namespaces: vec![self.namespace.name().to_owned()],
+            namespaces,
             controllers: Controller::ALL.to_vec(),
             images: Images {
                 oooi: "example.com/oooi:test".into(),

@@ -10,11 +10,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use oooi_api::infra::ProxyComponent;
 use oooi_api::proxy_server::{Protocol, ProxyBackend};
 
-use super::Subject;
 use super::control_plane::{self, Domain, pod_names};
+use super::{Subject, apps};
 use crate::mistake::Notes;
 use crate::name;
-use crate::object_name::object_name;
 
 const AT: &str = "spec.infraComponents.proxy.backends";
 
@@ -130,8 +129,8 @@ fn add_pod_names(list: &mut [ProxyBackend], service: &str, namespace: &str, name
 
 /// Applications of the cluster, through the node ports of its own router. A person's own backend goes first.
 fn add_apps(list: &mut Vec<ProxyBackend>, subject: &Subject<'_>, proxy: &ProxyComponent, domain: &Domain) {
-    let Some(apps) = &proxy.apps else { return };
-    let service = object_name(subject.name, "apps");
+    let Some(ports) = &proxy.apps else { return };
+    let service = apps::apps_service(subject.name);
     let to = |port| (subject.namespace, service.as_str(), IntOrString::Int(port));
     let wildcard = format!("*.{}", domain.apps);
     let served = |list: &[ProxyBackend], port: i32, name: &str| {
@@ -142,11 +141,11 @@ fn add_apps(list: &mut Vec<ProxyBackend>, subject: &Subject<'_>, proxy: &ProxyCo
             name == "*" || own_names(backend).any(|own| own.eq_ignore_ascii_case(name) || own == "*")
         })
     };
-    if let Some(port) = apps.https_port.filter(|_| !served(list, 443, &wildcard)) {
+    if let Some(port) = ports.https_port.filter(|_| !served(list, 443, &wildcard)) {
         list.push(backend("apps-https", vec![wildcard.clone()], 443, to(port)));
     }
     // Plain HTTP carries no server name, so it needs the whole port.
-    if let Some(port) = apps.http_port.filter(|_| !served(list, 80, "*")) {
+    if let Some(port) = ports.http_port.filter(|_| !served(list, 80, "*")) {
         list.push(backend("apps-http", vec!["*".to_owned()], 80, to(port)));
     }
 }

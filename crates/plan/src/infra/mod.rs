@@ -7,6 +7,7 @@
 //! ```
 //! Every part adds its mistakes to the same list and goes on; the components are handed out only if there is none.
 
+mod apps;
 mod backends;
 mod components;
 mod control_plane;
@@ -26,6 +27,7 @@ use oooi_api::infra::InfraComponents;
 
 use crate::mistake::{Mistake, Notes};
 
+pub use apps::{Apps, apps_service, machine_addresses};
 pub(crate) use backends::backend;
 pub use components::Components;
 pub use control_plane::{API_SERVER, pod_names};

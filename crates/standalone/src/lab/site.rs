@@ -48,7 +48,7 @@ impl Blueprint {
         }
         let infra: Infra = document.decode().map_err(|mistake| vec![mistake])?;
         let at = |path: &str, message: &str| document.mistake(path, message);
-        let desired = Desired::of(&infra, &[], &[], &Known::default(), at)?;
+        let desired = Desired::of(&infra, &[], &[], &[], &Known::default(), at)?;
         let network = &infra.spec.network_config;
         let read = network
             .cidr
@@ -159,7 +159,7 @@ impl Site {
             .unzip();
         let known = Known::after(&self.desired.borrow().components);
         let at = |path: &str, message: &str| self.document.mistake(path, message);
-        let next = Desired::of(&infra, &services, &slices, &known, at)?;
+        let next = Desired::of(&infra, &services, &slices, &[], &known, at)?;
         self.desired.send_replace(Arc::new(next));
         Ok(())
     }

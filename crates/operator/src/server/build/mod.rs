@@ -82,7 +82,7 @@ fn named<S: Server>(server: &S, suffix: &str) -> String {
 }
 
 /// The names of the objects that pods refer to.
-fn account_name<S: Server>(server: &S) -> String {
+pub(super) fn account_name<S: Server>(server: &S) -> String {
     named(server, S::ROLE.word())
 }
 
