@@ -138,7 +138,7 @@ def leases():
                 return file.read().split()
 
         while True:
-            late = time.monotonic() + (30 if seen == 0 else 2)
+            late = time.monotonic() + (30 if seen == 0 else 4)
             while len(addresses()) == seen and time.monotonic() < late:
                 if client.poll() is not None:
                     raise SystemExit("udhcpc ended")

@@ -160,27 +160,27 @@ impl<'a> Hosted<'a> {
         .await
     }
 
-    /// Waits until the Infra says that it is ready.
+    /// Waits until the Infra says that it is ready as it is now asked for.
     pub async fn ready(&self) -> Result<()> {
         let infra = format!("infra/{}", self.name);
         until("the Infra to be ready", PATIENCE, async || {
-            let look = [
-                "get",
-                &infra,
-                "--namespace",
-                Self::NAMESPACE,
-                "--output=jsonpath={.status.conditions}",
-            ];
-            let conditions = self
+            let look = ["get", &infra, "--namespace", Self::NAMESPACE, "--output=json"];
+            let infra = self
                 .node
                 .kubectl(&look)
                 .await
                 .map_err(|error| error.to_string())?;
-            let list: Vec<Value> = serde_json::from_str(&conditions).unwrap_or_default();
-            let ready = list
-                .iter()
-                .any(|one| one["type"] == "Ready" && one["status"] == "True");
-            if ready { Ok(()) } else { Err(conditions) }
+            let infra: Value = serde_json::from_str(&infra).unwrap_or_default();
+            let conditions = &infra["status"]["conditions"];
+            let newest = &infra["metadata"]["generation"];
+            let ready = conditions.as_array().into_iter().flatten().any(|one| {
+                one["type"] == "Ready" && one["status"] == "True" && one["observedGeneration"] == *newest
+            });
+            if ready {
+                Ok(())
+            } else {
+                Err(conditions.to_string())
+            }
         })
         .await
     }

@@ -57,24 +57,6 @@ pub struct Node {
     owned: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Ends what a reboot ends, and starts kubelet and runtime again with the arguments that they had. They end with the
-/// machine.
-const REBOOT: &str = r#"
-find() { for pid in $(pgrep -x "$1"); do if grep -qzxF -e "$2" "/proc/$pid/cmdline"; then echo "$pid"; fi; done; }
-kubelet=$(find kubelet "--config=$STATE/kubelet.json")
-containerd=$(find containerd "$STATE/containerd.toml")
-for pid in $kubelet $containerd; do cp "/proc/$pid/cmdline" "/run/$pid.command"; kill -KILL "$pid"; done
-for shim in $(pgrep -f "^[^ ]*containerd-shim.* -address $SOCKET"); do
-    kill -KILL $(pgrep -P "$shim") "$shim" || true # some end with others
-done
-for namespace in $(ls /run/netns | grep '^cni-'); do ip netns delete "$namespace"; done
-grep -o ' /run/containerd/[^ ]*' /proc/mounts | xargs -r umount --lazy
-rm -rf /run/containerd
-start() { xargs -0 -a "/run/$1.command" setsid --fork >> "$LOGS/$2.log" 2>&1 < /dev/null; }
-start "$containerd" containerd
-start "$kubelet" kubelet
-"#;
-
 impl Deref for Node {
     type Target = Cluster;
 
@@ -268,19 +250,6 @@ impl Node {
             self.run("ctr", &kill)?;
         }
         Ok(())
-    }
-
-    /// What a node loses when it reboots: its kubelet and container runtime end, every container is gone with its
-    /// network namespace and what the runtime knew of it; then both start again. Images, volumes and what kubelet and
-    /// tenants keep stay.
-    pub fn reboot(&self) -> Result<(), Error> {
-        let mut command = self.command("sh");
-        command.args(["-euc", REBOOT]);
-        command
-            .env("STATE", self.state())
-            .env("LOGS", self.logs_directory())
-            .env("SOCKET", settings::SOCKET);
-        process::output(command).map(drop)
     }
 
     /// A tenant on the VLAN: a network namespace with nothing but an interface `eth0` on the bridge.

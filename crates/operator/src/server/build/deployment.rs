@@ -17,6 +17,9 @@ use crate::server::{Server, Wants};
 /// What tells Multus the networks of a pod.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
+/// For so many seconds a replica is ready before the next one is changed.
+const SETTLED: i32 = 10;
+
 /// The Deployment of replica `number`, from 1 on.
 pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, number: usize) -> Deployment {
     let name = server.name_any();
@@ -32,6 +35,8 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, nu
         metadata: metadata(server, own),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
+            // A pod that is ready is not admitted everywhere yet: NetworkPolicies follow it. The next replica waits.
+            min_ready_seconds: (wants.addresses.len() > 1).then_some(SETTLED),
             // A surge pod would be a second one with the same address on the VLAN.
             strategy: Some(DeploymentStrategy {
                 type_: Some("Recreate".into()),
