@@ -226,6 +226,7 @@ async fn surroundings(world: &World) {
         vec!["localhost".into()],
         leading,
         serves,
+        oooi_operator::metrics::Metrics::default(),
     );
     let keeping = tokio::spawn(async move { keeper.keep().await });
     let (_stores, follow) = admission::follow(client.clone());
