@@ -9,9 +9,10 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_operator::context::{Images, Platform};
@@ -221,8 +222,9 @@ impl World {
         pods.patch(&pod, &PatchParams::default(), &merge(&annotated))
             .await
             .unwrap();
-        let ready =
-            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        // Whether a pod is ready for long enough is told by when it became ready.
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": Time(Timestamp::now())});
+        let ready = json!({"status": {"phase": "Running", "conditions": [ready]}});
         pods.patch_status(&pod, &PatchParams::default(), &merge(&ready))
             .await
             .unwrap();
