@@ -173,7 +173,7 @@ conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every 
 ##@ Measure
 
 .PHONY: bench
-bench: bench-dhcp bench-dns bench-proxy bench-footprint ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
+bench: bench-dhcp bench-dns bench-proxy ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
 
 .PHONY: bench-dhcp
 bench-dhcp: ## DHCP: CPU per lease beside Kea, dhcpd, dnsmasq and a bare responder (root)
@@ -194,12 +194,6 @@ bench-proxy: testbed ## the gateway: CPU per connection, request and gigabyte be
 	cd bench/load && go build -trimpath -buildvcs=false -o ../../target/bench/load .
 	cargo build --quiet --release -p oooi-proxy --example gateway --example relay_floor
 	bench/proxy.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
-
-.PHONY: bench-footprint
-bench-footprint: image ## memory of the shipped binary beside Kea, dnsmasq, unbound and CoreDNS (root)
-	@testbed/packages clients bench
-	cd bench/coredns && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o ../../target/bench/coredns .
-	bench/footprint.py
 
 .PHONY: bench-operator
 bench-operator: testbed ## the operator: 1,000 Infras on the test control plane; INFRAS=100 for fewer
