@@ -84,16 +84,8 @@ pub async fn run<S: LeaseStore>(
     desk.learn(machines);
     desk.announce();
     desk.flush();
-    while !ending {
-        ending = turn(
-            &mut desk,
-            &socket,
-            &mut feeds,
-            &mut updates,
-            (&mut requests, &mut frames),
-            shutdown.as_mut(),
-        )
-        .await?;
+    loop {
+        // Before the first turn too: machines may have gone while no server ran.
         while desk.has_pending() {
             desk.take_batch(&mut batch);
             let started = Instant::now();
@@ -112,6 +104,18 @@ pub async fn run<S: LeaseStore>(
             };
             desk.committed(&mut batch, outcome, started.elapsed());
         }
+        if ending {
+            break;
+        }
+        ending = turn(
+            &mut desk,
+            &socket,
+            &mut feeds,
+            &mut updates,
+            (&mut requests, &mut frames),
+            shutdown.as_mut(),
+        )
+        .await?;
     }
     desk.announce();
     info!(interface = socket.interface(), "stopped serving DHCP");

@@ -85,11 +85,16 @@ impl World<'_> {
 }
 
 fn with_server(more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'_>)) {
-    with_stored(&[], more, body);
+    with_past(&[], Machines::default(), more, body);
 }
 
-/// The same, with leases of before.
-fn with_stored(stored: &[Lease], more: impl FnOnce(&mut DhcpServerSpec), body: impl FnOnce(World<'_>)) {
+/// The same, with leases of before and the machines that are known at the start.
+fn with_past(
+    stored: &[Lease],
+    known: Machines,
+    more: impl FnOnce(&mut DhcpServerSpec),
+    body: impl FnOnce(World<'_>),
+) {
     let mut lan = Lan::new("192.168.100.2/24");
     let station = lan.attach();
     station.run("ip addr add 192.168.100.9/24 dev eth0");
@@ -106,7 +111,7 @@ fn with_stored(stored: &[Lease], more: impl FnOnce(&mut DhcpServerSpec), body: i
         .unwrap();
     assert_eq!(filled.block_on(shared.store().commit(stored)).unwrap(), []);
     let (_config, config) = watch::channel(Arc::new(Config::from_spec(&fixture::spec(more), &[]).unwrap()));
-    let (machines, index) = watch::channel(Arc::new(Machines::default()));
+    let (machines, index) = watch::channel(Arc::new(known));
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let seen = metrics.clone();
@@ -226,28 +231,33 @@ fn a_machine_that_went_while_no_server_ran_frees_its_lease_and_other_clients_kee
         lease(12, here, true),
         lease(13, other, false),
     ];
-    with_stored(
-        &stored,
-        |_| {},
-        |world| {
-            let machine = Machine {
-                name: "worker-3".into(),
-                address: None,
-            };
-            world
-                .machines
-                .send_replace(Arc::new(Machines::complete([(here, machine)])));
-            await_that("the lease of the one that is gone is freed", || {
-                world.lease(ip(11)).unwrap().state == State::Released
-            });
-            assert_eq!(world.lease(ip(12)).unwrap().state, State::Bound, "it is there");
-            assert_eq!(
-                world.lease(ip(13)).unwrap().state,
-                State::Bound,
-                "it never was a machine"
-            );
-        },
-    );
+    let machine = Machine {
+        name: "worker-3".into(),
+        address: None,
+    };
+    let known = Machines::complete([(here, machine)]);
+    // Known before the server runs, and learned by it later: nothing else happens on the network in either case.
+    for (at_start, learned) in [(known.clone(), None), (Machines::default(), Some(known))] {
+        with_past(
+            &stored,
+            at_start,
+            |_| {},
+            |world| {
+                if let Some(learned) = learned {
+                    world.machines.send_replace(Arc::new(learned));
+                }
+                await_that("the lease of the one that is gone is freed", || {
+                    world.lease(ip(11)).unwrap().state == State::Released
+                });
+                assert_eq!(world.lease(ip(12)).unwrap().state, State::Bound, "it is there");
+                assert_eq!(
+                    world.lease(ip(13)).unwrap().state,
+                    State::Bound,
+                    "it never was a machine"
+                );
+            },
+        );
+    }
 }
 
 #[test]
