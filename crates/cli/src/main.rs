@@ -11,7 +11,6 @@ mod logging;
 mod observe;
 mod own;
 mod terminal;
-mod trim;
 mod words;
 
 use std::process::ExitCode;

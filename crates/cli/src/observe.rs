@@ -15,8 +15,6 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tracing::{debug, info, warn};
 
-use crate::trim;
-
 /// Where metrics and probes are served.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Bind {
@@ -140,8 +138,7 @@ pub(crate) fn encode(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Serves pages for as long as a server runs, and gives back what its start needed. An address that cannot be had is an
-/// error before it begins.
+/// Serves pages for as long as a server runs. An address that cannot be had is an error before it begins.
 pub(crate) async fn beside<T, E>(
     pages: Vec<Pages>,
     server: impl Future<Output = Result<T, E>>,
@@ -157,10 +154,6 @@ where
         info!(%address, "metrics and probes");
         serving.spawn(async move { axum::serve(listener, routes).await });
     }
-    serving.spawn(async {
-        trim::once_settled().await;
-        Ok(())
-    });
     Ok(server.await?)
 }
 

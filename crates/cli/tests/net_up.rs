@@ -121,19 +121,8 @@ fn a_client_boots_through_it_and_edits_apply_live() {
 #[test]
 fn an_interface_that_is_not_there_is_named_at_once() {
     let wire = Wire::new();
-    let (manifest, state) = (wire.path("infra.yaml"), wire.path("state"));
-    let ended = wire.client(
-        env!("CARGO_BIN_EXE_oooi"),
-        &[
-            "up",
-            "-f",
-            &manifest,
-            "--interface",
-            "none0",
-            "--state-dir",
-            &state,
-        ],
-    );
+    let mut command = wire.up_command("none0");
+    let ended = wire.host.run(async move || command.output().unwrap()).unwrap();
     assert_eq!(ended.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(shown.contains("there is no interface none0 here"), "{shown}");
@@ -143,17 +132,7 @@ fn an_interface_that_is_not_there_is_named_at_once() {
 fn an_address_that_another_station_has_is_left_to_it() {
     let wire = Wire::new();
     wire.give_client("192.168.100.3/24");
-    let (manifest, state) = (wire.path("infra.yaml"), wire.path("state"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
-    command.args([
-        "up",
-        "-f",
-        &manifest,
-        "--interface",
-        "vlan0",
-        "--state-dir",
-        &state,
-    ]);
+    let mut command = wire.up_command("vlan0");
     let ended = wire.host.run(async move || command.output().unwrap()).unwrap();
     assert_eq!(ended.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -87,41 +87,32 @@ impl Wire {
     /// Starts a program on the host.
     pub(crate) fn start(&self, program: &str, arguments: &[&str]) -> Process {
         let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null());
+        command.args(arguments);
+        self.spawn(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Process {
+        command.stdout(Stdio::null());
         Process(self.host.run(async move || command.spawn().unwrap()).unwrap())
     }
 
+    /// `oooi up` with the manifest and the state of this wire.
+    pub(crate) fn up_command(&self, interface: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
+        command
+            .args(["up", "--interface", interface])
+            .args(["-f", &self.path("infra.yaml")])
+            .args(["--state-dir", &self.path("state")]);
+        command
+    }
+
     pub(crate) fn up(&self) -> Process {
-        let (manifest, state) = (self.path("infra.yaml"), self.path("state"));
-        let binary = env!("CARGO_BIN_EXE_oooi");
-        self.start(
-            binary,
-            &[
-                "up",
-                "-f",
-                &manifest,
-                "--interface",
-                "vlan0",
-                "--state-dir",
-                &state,
-            ],
-        )
+        self.spawn(self.up_command("vlan0"))
     }
 
     /// The same, with its log.
     pub(crate) fn up_logged(&self) -> Logged {
-        let (manifest, state) = (self.path("infra.yaml"), self.path("state"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
-        command.args([
-            "up",
-            "-f",
-            &manifest,
-            "--interface",
-            "vlan0",
-            "--state-dir",
-            &state,
-        ]);
-        self.logged(command)
+        self.logged(self.up_command("vlan0"))
     }
 
     /// A program on the host, with its log.
