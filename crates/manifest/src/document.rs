@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use kube_cel::{CompiledSchema, Validator, compile_schema};
+use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -164,19 +164,24 @@ impl Document {
                     help: misfit.help,
                 }),
         );
-        // Rules are about values that have the right form: with a wrong one they would only repeat it.
-        if mistakes.is_empty() {
-            let rules = schema.rules.get_or_init(|| compile_schema(&schema.structure));
-            if let Err(broken) = Validator::new().validate_compiled(rules, &self.to_value(), None) {
-                mistakes.extend(
-                    broken
-                        .iter()
-                        .map(|error| self.mistake(&error.field_path, &error.message)),
-                );
-            }
-        }
+        mistakes.extend(self.broken_rules(schema, &mistakes));
         mistakes.sort_by_key(|mistake| mistake.place);
         mistakes
+    }
+
+    /// What breaks a rule. Where something has the wrong form already, a rule that cannot be held against it, or is about
+    /// that very field, would only repeat it.
+    fn broken_rules(&self, schema: &Schema, wrong_form: &[Mistake]) -> Vec<Mistake> {
+        let rules = schema.rules.get_or_init(|| compile_schema(&schema.structure));
+        let Err(broken) = Validator::new().validate_compiled(rules, &self.to_value(), None) else {
+            return Vec::new();
+        };
+        broken
+            .iter()
+            .filter(|error| wrong_form.is_empty() || error.kind == ErrorKind::ValidationFailure)
+            .map(|error| self.mistake(&error.field_path, &error.message))
+            .filter(|broken| wrong_form.iter().all(|wrong| wrong.path != broken.path))
+            .collect()
     }
 
     /// A kind of one of our groups that does not exist.

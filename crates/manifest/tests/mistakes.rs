@@ -55,6 +55,12 @@ fn a_broken_rule_points_at_the_part_that_it_is_about() {
 }
 
 #[test]
+fn a_rule_is_held_against_one_field_where_another_is_missing() {
+    let text = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: a}\nspec:\n  networkConfig: {cidr: 192.168.300.0/24, networkAttachmentDefinition: vlan}\n  infraComponents: {}\n";
+    insta::assert_snapshot!(shown(text));
+}
+
+#[test]
 fn a_kind_that_does_not_exist_is_named_with_the_one_that_was_meant() {
     insta::assert_snapshot!(shown(
         "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: DHCPSever\nmetadata: {name: a}\n"

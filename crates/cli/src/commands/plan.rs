@@ -222,6 +222,9 @@ fn tree(infra: &Infra, components: &Components) -> String {
                 .collect();
             line(4, format!("{} is {}", entry.hostname, all.join(", ")));
         }
+        for zone in &dns.forward_zones {
+            line(4, format!("{} by {}", zone.zone, or_none(&zone.upstreams)));
+        }
         line(4, format!("everything else by {}", or_none(&dns.upstream_dns)));
     }
     if let Some(proxy) = &components.proxy {
