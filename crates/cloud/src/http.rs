@@ -1,6 +1,5 @@
 //! The only socket: one request, one answer, within a time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
@@ -8,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use rustls::{ClientConfig, RootCertStore};
+use oooi_trust::TrustError;
 
 use crate::error::{Error, shown};
 
@@ -25,8 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Body>,
-    /// Why nobody can be asked over TLS.
-    no_tls: Option<String>,
 }
 
 /// An answer.
@@ -62,27 +59,15 @@ impl Lost {
 }
 
 impl Http {
-    /// A client that trusts the authorities of the host (`SSL_CERT_FILE`, `SSL_CERT_DIR`, else the system's).
-    pub fn new() -> Result<Self, rustls::Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let no_tls = roots.is_empty().then(|| {
-            "no certificate authority was found; mount a bundle and name it in SSL_CERT_FILE".to_owned()
-        });
-        // The provider is named, since a process-wide default may not have been chosen.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    /// A client that trusts whom the host trusts.
+    pub fn new() -> Result<Self, TrustError> {
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(config)
+            .with_tls_config(oooi_trust::client()?)
             .https_or_http()
             .enable_http1()
             .build();
         Ok(Http {
             client: Client::builder(TokioExecutor::new()).build(connector),
-            no_tls,
         })
     }
 
@@ -95,11 +80,6 @@ impl Http {
         request: Request<Body>,
         patience: Duration,
     ) -> Result<Answer, Lost> {
-        if let Some(why) = &self.no_tls
-            && request.uri().scheme_str() == Some("https")
-        {
-            return Err(Lost::NotSent(why.clone()));
-        }
         let exchange = async {
             let answer = self.client.request(request).await.map_err(|error| {
                 let why = shown(&chain(&error));

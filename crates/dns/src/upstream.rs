@@ -33,8 +33,6 @@ use crate::wire::name::{self, Name};
 
 use self::health::Health;
 
-pub use self::tls::default_client as default_tls_client;
-
 /// Where an upstream is and how it is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::{Serving, Shared, service};
 use crate::config::{Config, Forward, Upstream};
 use crate::names::Names;
-use crate::upstream::{self, Groups, Member, Target, system};
+use crate::upstream::{Groups, Member, Target, system};
 use crate::view::Horizon;
 
 /// How often the host's list of resolvers is read again.
@@ -105,8 +105,8 @@ impl Control {
         if !wanted || self.shared.tls.get().is_some() {
             return;
         }
-        match tokio::task::spawn_blocking(upstream::default_tls_client).await {
-            Ok(Ok(client)) => drop(self.shared.tls.set(client)),
+        match tokio::task::spawn_blocking(oooi_trust::client).await {
+            Ok(Ok(client)) => drop(self.shared.tls.set(Arc::new(client))),
             Ok(Err(error)) => self
                 .report
                 .event(Event::warning("NoCertificateAuthority", error.to_string())),
