@@ -26,6 +26,7 @@ use futures_util::future::BoxFuture;
 pub use environment::Environment;
 pub use error::Error;
 pub use http::Http;
+pub use oooi_trust::TrustError;
 
 /// Gives the credentials' Secret as it is now; none if there is none.
 pub type SecretReader = Arc<dyn Fn() -> Option<BTreeMap<String, Vec<u8>>> + Send + Sync>;

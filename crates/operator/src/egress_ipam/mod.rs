@@ -60,7 +60,7 @@ pub struct CloudAccess {
 
 impl CloudAccess {
     /// With the Secret of a namespace, and what the environment of this process says.
-    pub fn new(namespace: Option<String>) -> Result<Self, rustls::Error> {
+    pub fn new(namespace: Option<String>) -> Result<Self, oooi_cloud::TrustError> {
         Ok(CloudAccess {
             namespace,
             environment: Environment::of_process(),

@@ -95,7 +95,8 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
     };
     story.step("lab", "start a control plane", || {
         let count = site.start_control_plane()?;
-        Ok::<_, Error>(((), format!("{count} TLS servers")))
+        site.start_neighbour()?;
+        Ok::<_, Error>(((), format!("{count} TLS servers, and one of another cluster")))
     });
     let started = story.step("lab", "start DHCP, DNS and the gateway from one manifest", || {
         let running = start(&site, &options.engine)?;
@@ -269,15 +270,19 @@ fn expect(who: &str, wanted: &str) -> Result<(), node::Error> {
 /// What a node must not reach, it does not reach.
 fn refuse(story: &mut Story, site: &Site, node: &Node, lease: &Lease, reached: &[Reached]) {
     if let Some(Reached { host, port, .. }) = reached.first() {
-        let step = "be refused with a server name that nobody has";
-        story.step(&node.name, step, || {
-            let gateway = lookup(node, lease, host)?;
-            match node.ask(SocketAddr::from((gateway, *port)), "nobody.invalid") {
-                Err(node::Error::Io(error)) => Ok(((), error.to_string())),
-                Err(error) => Err(error),
-                Ok(who) => Err(node::Error::Unexpected(format!("{who} answered"))),
-            }
-        });
+        for (step, name) in [
+            ("be refused with a server name that nobody has", "nobody.invalid"),
+            ("be refused with a name of another cluster", site::NEIGHBOUR_NAME),
+        ] {
+            story.step(&node.name, step, || {
+                let gateway = lookup(node, lease, host)?;
+                match node.ask(SocketAddr::from((gateway, *port)), name) {
+                    Err(node::Error::Io(error)) => Ok(((), format!("{name}: {error}"))),
+                    Err(error) => Err(error),
+                    Ok(who) => Err(node::Error::Unexpected(format!("{who} answered"))),
+                }
+            });
+        }
     }
     let forwards = |dns: &oooi_api::dns_server::DnsServerSpec| !dns.upstream_dns.is_empty();
     if site

@@ -26,6 +26,10 @@ const MANAGEMENT: [Ipv4Net; 2] = [
 ];
 /// Where the API server moves to: the address of this number on the management network.
 const MOVED: usize = 239;
+/// Where the API server of another hosted cluster is, likewise.
+const NEIGHBOUR: usize = 238;
+/// The name of that one.
+pub(super) const NEIGHBOUR_NAME: &str = "api.neighbour.example.com";
 
 /// What a site will be: an Infra that was read and planned. Nothing is built yet.
 pub struct Blueprint {
@@ -94,7 +98,10 @@ impl Site {
             control_plane,
         } = blueprint;
         let pods = control_plane.iter().map(|stand_in| stand_in.address);
-        let addresses: Vec<Ipv4Addr> = pods.chain(moved_to(management)).collect();
+        let others = [MOVED, NEIGHBOUR]
+            .into_iter()
+            .filter_map(|number| host(management, number));
+        let addresses: Vec<Ipv4Addr> = pods.chain(others).collect();
         let site = Site {
             topology: Topology::build(router, management, &addresses)?,
             authority: Authority::new()?,
@@ -121,7 +128,7 @@ impl Site {
 
     /// Where the API server can move to.
     pub fn spare(&self) -> Option<Ipv4Addr> {
-        moved_to(self.management)
+        host(self.management, MOVED)
     }
 
     /// Starts what stands in for the control plane; says how many servers that is.
@@ -130,6 +137,15 @@ impl Site {
             self.start_stand_in(stand_in, &stand_in.service)?;
         }
         Ok(self.control_plane.len())
+    }
+
+    /// Starts the API server of another hosted cluster, which the nodes of this one have no business with.
+    pub fn start_neighbour(&self) -> Result<(), Error> {
+        if let Some(address) = host(self.management, NEIGHBOUR) {
+            let backend = Backend::new("another cluster", (address, 6443), &[NEIGHBOUR_NAME.into()]);
+            serve(&self.topology.management, &self.authority, &backend)?;
+        }
+        Ok(())
     }
 
     /// Starts one of them, under a name that it answers with.
@@ -218,6 +234,6 @@ fn state_directory() -> std::io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix(&prefix).tempdir()
 }
 
-fn moved_to(management: Ipv4Net) -> Option<Ipv4Addr> {
-    management.hosts().nth(MOVED)
+fn host(management: Ipv4Net, number: usize) -> Option<Ipv4Addr> {
+    management.hosts().nth(number)
 }
