@@ -13,6 +13,7 @@ mod own;
 mod terminal;
 mod words;
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -134,6 +135,12 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
         .enable_all()
         .build()?
         .block_on(work)
+}
+
+/// Those of the addresses that nobody asked for by --listen: the resource's own, on the VLAN.
+pub(crate) fn addresses_on_vlan(all: &[IpAddr], asked: &[IpAddr]) -> Vec<IpAddr> {
+    let own = all.iter().filter(|address| !asked.contains(address));
+    own.copied().collect()
 }
 
 /// Ends when somebody asks the process to end.

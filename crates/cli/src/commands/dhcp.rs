@@ -1,6 +1,6 @@
 //! `oooi dhcp`: one DHCP server.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -56,6 +56,9 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let local = socket
         .addresses()
         .with_context(|| format!("the addresses of {} cannot be read", args.interface))?;
+    tokio::spawn(oooi_net::announce(
+        local.iter().copied().map(IpAddr::V4).collect(),
+    ));
     // Where leases are kept is settled at the start: what one store has given, another would give again.
     let storage = Arc::new(OnceLock::new());
     let seen = storage.clone();

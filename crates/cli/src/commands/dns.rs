@@ -1,6 +1,6 @@
 //! `oooi dns`: one DNS server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use oooi_api::DnsServer;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::observe::{self, Bind, Pages};
 use crate::own::{InCluster, OwnArgs};
-use crate::{Outcome, block_on, until_signal};
+use crate::{Outcome, addresses_on_vlan, block_on, until_signal};
 
 /// Run one DNS server from its own resource
 ///
@@ -72,6 +72,8 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             "none of the server's addresses is on this host: add one to an interface, or pass --listen"
         );
     }
+    let bound: Vec<IpAddr> = listeners.addresses().iter().map(SocketAddr::ip).collect();
+    tokio::spawn(oooi_net::announce(addresses_on_vlan(&bound, &args.listen)));
     let options = Options {
         cache_octets: args.cache_size << 20,
         query_log: args.query_log,

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::observe::{self, Bind};
 use crate::own::OwnArgs;
-use crate::{Outcome, block_on, until_signal};
+use crate::{Outcome, addresses_on_vlan, block_on, until_signal};
 
 /// Run one gateway from its own resource
 ///
@@ -104,6 +104,7 @@ fn bootstrap(args: &Args, xds: Endpoint) -> Bootstrap {
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let followed = args.own.follow::<ProxyServer, _, _>(read).await?;
     let addresses = addresses(&followed.config.borrow().resource, &args.listen)?;
+    tokio::spawn(oooi_net::announce(addresses_on_vlan(&addresses, &args.listen)));
     let snapshots = match followed.cluster {
         Some(cluster) => {
             oooi_feed::endpoints::follow(cluster.own.client, followed.config, |gateway| &gateway.resource)

@@ -20,6 +20,9 @@ pub(crate) const POD_IP: &str = "$(POD_IP)";
 
 const CONFIG: &str = "/etc/oooi";
 const STATE: &str = "/var/lib/oooi";
+/// So many seconds a pod has to end that nobody stands in for. It serves no new connection meanwhile, and what takes its
+/// place waits for it.
+const ALONE: i64 = 5;
 /// The image's user, whose group may write what it mounts.
 pub(super) const USER: i64 = 65532;
 
@@ -51,6 +54,7 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
             }]),
             ..PodSecurityContext::default()
         }),
+        termination_grace_period_seconds: (wants.addresses.len() == 1).then_some(ALONE),
         tolerations: Some(["not-ready", "unreachable"].map(leave_soon).to_vec()),
         topology_spread_constraints: (wants.addresses.len() > 1).then(|| {
             vec![TopologySpreadConstraint {
