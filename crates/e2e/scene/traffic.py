@@ -22,7 +22,9 @@ import tempfile
 import time
 
 PAUSE = 0.1
+# An address that does not answer is given up for the next one; an answer that is late on a busy machine is not lost.
 TIMEOUT = 2
+PATIENCE = 10
 
 
 def connect(host, port, ca, certificate=None):
@@ -36,6 +38,7 @@ def connect(host, port, ca, certificate=None):
             plain = socket.create_connection(address, TIMEOUT)
             connection = http.client.HTTPSConnection(host, port)
             connection.sock = context.wrap_socket(plain, server_hostname=host)
+            connection.sock.settimeout(PATIENCE)
             return connection
         except OSError as error:
             refused = error

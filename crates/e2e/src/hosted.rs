@@ -196,6 +196,22 @@ impl<'a> Hosted<'a> {
         Ok(address.split('/').next().unwrap_or_default().to_owned())
     }
 
+    /// Every object of the operator by its unique id, except leases, which come and go.
+    pub async fn objects(&self) -> Result<String> {
+        let kinds = OWN_KINDS.replace("dhcpleases,", "");
+        let path = "--output=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.uid}\n{end}";
+        let ours = "--selector=app.kubernetes.io/managed-by=oooi";
+        let look = [
+            "get",
+            &kinds,
+            "--all-namespaces",
+            ours,
+            "--sort-by={.metadata.uid}",
+            path,
+        ];
+        self.node.kubectl(&look).await
+    }
+
     /// Deletes the HostedCluster and waits until everything that was made for it is gone, here and in the namespace of
     /// its control plane.
     pub async fn delete(&self) -> Result<()> {

@@ -5,18 +5,25 @@
 //!   etcd, controller manager and konnectivity, TLS servers for ignition and OAuth, the default-deny policies;
 //!   and the HostedCluster with its NodePool and the network of its machines.
 //! - [`join`]: a worker boots on the VLAN with nothing but its interface, and becomes a node of that cluster.
+//! - [`Traffic`] from that worker, [`harm`] that is done meanwhile, and [`Run`]: what the harm cost.
+//! - [`growth`] of what a process has while it serves for long.
 
+mod growth;
+pub mod harm;
 mod hosted;
 mod join;
 mod operator;
+mod run;
 mod traffic;
 
 use std::time::Duration;
 
+pub use growth::{Usage, growth};
 pub use hosted::Hosted;
 pub use join::join;
 pub use operator::deploy;
-pub use traffic::{Seen, Traffic};
+pub use run::{Allowed, GATEWAY, REPLACED, Run};
+pub use traffic::{Seen, Traffic, traffic};
 
 /// How long anything may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);

@@ -10,7 +10,7 @@ use std::{
 
 use oooi_testkit::{Error, Tenant};
 
-use crate::Result;
+use crate::{Hosted, Result};
 
 const PROGRAM: &str = include_str!("../scene/traffic.py");
 
@@ -19,6 +19,27 @@ pub struct Traffic {
     name: &'static str,
     log: PathBuf,
     child: Child,
+}
+
+/// The traffic of a worker: what a node and its users do all the time. `leasing` is a tenant without an address.
+pub fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec<Traffic>> {
+    let ca = hosted.authority().certificate().to_string_lossy().into_owned();
+    let user = hosted.authority().client("watcher", Some("system:masters"))?;
+    let (certificate, key) = (user.certificate.to_string_lossy(), user.key.to_string_lossy());
+    let (api, ignition, oauth) = (
+        hosted.published("api"),
+        hosted.published("ignition"),
+        hosted.published("oauth"),
+    );
+    let as_user: [&str; 5] = [&api, "6443", &ca, &certificate, &key];
+    Ok(vec![
+        Traffic::start(tenant, "connections", &[&ignition, "443", &ca])?,
+        Traffic::start(tenant, "held", &[&oauth, "443", &ca])?,
+        Traffic::start(tenant, "watch", &as_user)?,
+        Traffic::start(tenant, "bulk", &as_user)?,
+        Traffic::start(tenant, "names", &[&api])?,
+        Traffic::start(leasing, "leases", &[])?,
+    ])
 }
 
 /// What a time of traffic saw.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use oooi_e2e::{Hosted, PATIENCE, deploy, join};
+use oooi_e2e::{Allowed, Hosted, PATIENCE, REPLACED, Result, Run, deploy, harm, join, traffic};
 use oooi_testkit::{Node, Worker, until};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -25,9 +25,44 @@ async fn story(name: &'static str, network: &str, engine: &str) {
     assert_eq!(worker.name(), machine, "a node is called as its machine");
     the_api_server_reaches_a_pod_of_the_worker(&hosted, &worker).await;
     a_tenant_sees_nothing_but_what_is_published(node, &hosted, &worker).await;
+    if engine == "Native" {
+        let broken = what_the_main_faults_cost(node, &hosted, &worker).await.unwrap();
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
+    }
     drop(worker);
     hosted.delete().await.unwrap();
 }
+
+/// The main ones of the faults of `make e2e`: what went beyond the allowed.
+async fn what_the_main_faults_cost(node: &Node, hosted: &Hosted<'_>, worker: &Worker) -> Result<Vec<String>> {
+    let leasing = node.tenant("leasing").await?;
+    let mut run = Run::new(node, hosted, traffic(hosted, worker.tenant(), &leasing)?);
+    run.fault("management API server silent for 15 s", &[], async |node, _| {
+        harm::silence_the_api_server(node).await
+    })
+    .await?;
+    run.fault("every manager killed", &[], async |node, _| {
+        harm::kill_managers(node).await
+    })
+    .await?;
+    run.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
+        harm::replace_backend(hosted).await
+    })
+    .await?;
+    run.fault("the pods of all servers killed", EVERYTHING, harm::kill_all)
+        .await?;
+    Ok(run.end().1)
+}
+
+/// What is away while each server's only pod is replaced.
+const EVERYTHING: Allowed = &[
+    ("connections", REPLACED),
+    ("held", REPLACED),
+    ("watch", REPLACED),
+    ("bulk", REPLACED),
+    ("names", REPLACED),
+    ("leases", REPLACED),
+];
 
 /// `kubectl logs` and `exec` go from the hosted API server through konnectivity to the kubelet on the VLAN.
 async fn the_api_server_reaches_a_pod_of_the_worker(hosted: &Hosted<'_>, worker: &Worker) {

@@ -223,31 +223,26 @@ impl Node {
         container: &str,
     ) -> Result<(), Error> {
         let path = format!(
-            "--output=jsonpath={{.items[*].status.containerStatuses[?(@.name==\"{container}\")].containerID}}"
+            "jsonpath={{.items[*].status.containerStatuses[?(@.name==\"{container}\")].containerID}}"
         );
-        let look = [
-            "get",
-            "pods",
-            "--namespace",
-            namespace,
-            "--selector",
-            selector,
-            &path,
-        ];
-        for id in self.kubectl(&look).await?.split_whitespace() {
+        let look = ["get", "pods", "--namespace", namespace];
+        let look = [&look[..], &["--selector", selector, "--output", &path]].concat();
+        self.signal_containers(&self.kubectl(&look).await?, "SIGKILL")
+    }
+
+    /// Sends a signal to the first process of every container of a pod.
+    pub async fn signal_pod(&self, namespace: &str, pod: &str, signal: &str) -> Result<(), Error> {
+        let path = "--output=jsonpath={.status.containerStatuses[*].containerID}";
+        let look = ["get", "pod", pod, "--namespace", namespace, path];
+        self.signal_containers(&self.kubectl(&look).await?, signal)
+    }
+
+    fn signal_containers(&self, ids: &str, signal: &str) -> Result<(), Error> {
+        let runtime = ["--address", settings::SOCKET, "--namespace", "k8s.io"];
+        for id in ids.split_whitespace() {
             let id = id.trim_start_matches("containerd://");
-            let kill = [
-                "--address",
-                settings::SOCKET,
-                "--namespace",
-                "k8s.io",
-                "tasks",
-                "kill",
-                "--signal",
-                "SIGKILL",
-                id,
-            ];
-            self.run("ctr", &kill)?;
+            let kill = ["tasks", "kill", "--signal", signal, id];
+            self.run("ctr", &[&runtime[..], &kill].concat())?;
         }
         Ok(())
     }

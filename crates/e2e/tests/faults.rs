@@ -1,103 +1,73 @@
 //! What breaks, and what of the traffic is lost by it: the table of allowed losses is here. Needs root, the testbed
 //! and the image. The table that was measured is printed, and written to the file that `RELIABILITY` names.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harm;
-mod run;
-
-use oooi_e2e::{Hosted, Result, Traffic, deploy, join};
-use oooi_testkit::{Node, Tenant};
+use oooi_e2e::{Allowed, GATEWAY, Hosted, REPLACED, Result, Run, deploy, harm, join, traffic};
+use oooi_testkit::Node;
 use serde_json::json;
 
-use run::Run;
+/// What stands above the table in the documentation.
+const PAGE: &str = include_str!("../scene/reliability.md");
 
-/// How many seconds a pod may take to be replaced, on a machine that builds at the same time.
-const REPLACED: u64 = 90;
 /// How many seconds the kubelet may take to start a container again.
 const RESTARTED: u64 = 20;
-
-/// What goes through a gateway, and what of it stands on connections that are kept.
-const GATEWAY: &[(&str, u64)] = &[
-    ("connections", REPLACED),
-    ("held", REPLACED),
-    ("watch", REPLACED),
-    ("bulk", REPLACED),
-];
-const KEPT: &[(&str, u64)] = &[
+/// What goes through two gateways of which one dies.
+const KEPT: Allowed = &[
     ("connections", 2), // one that stood when its pod died; the next is taken by the other pod
     ("held", 10),
     ("watch", 10),
     ("bulk", 10),
 ];
 
-/// The traffic of a worker: what a node and its users do all the time.
-fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec<Traffic>> {
-    let ca = hosted.authority().certificate().to_string_lossy().into_owned();
-    let user = hosted.authority().client("watcher", Some("system:masters"))?;
-    let (certificate, key) = (user.certificate.to_string_lossy(), user.key.to_string_lossy());
-    let (api, ignition, oauth) = (
-        hosted.published("api"),
-        hosted.published("ignition"),
-        hosted.published("oauth"),
-    );
-    let as_user: [&str; 5] = [&api, "6443", &ca, &certificate, &key];
-    Ok(vec![
-        Traffic::start(tenant, "connections", &[&ignition, "443", &ca])?,
-        Traffic::start(tenant, "held", &[&oauth, "443", &ca])?,
-        Traffic::start(tenant, "watch", &as_user)?,
-        Traffic::start(tenant, "bulk", &as_user)?,
-        Traffic::start(tenant, "names", &[&api])?,
-        Traffic::start(leasing, "leases", &[])?,
-    ])
-}
-
 /// One of each server, and the native engine.
-async fn alone(run: &mut Run<'_>, leases: &str) {
-    run.fault("nothing", &[], async |_, _| Ok(())).await;
+async fn alone(run: &mut Run<'_>, leases: &str) -> Result<()> {
+    run.fault("nothing", &[], async |_, _| Ok(())).await?;
     run.fault("management API server silent for 15 s", &[], async |node, _| {
         harm::silence_the_api_server(node).await
     })
-    .await;
+    .await?;
     run.fault("every manager killed", &[], async |node, _| {
         harm::kill_managers(node).await
     })
-    .await;
+    .await?;
+    run.fault("two managers that lead at once", &[], harm::two_leaders)
+        .await?;
     run.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
         harm::replace_backend(hosted).await
     })
-    .await;
+    .await?;
     run.fault(
         "configuration of each server changed",
         &[],
         harm::change_configuration,
     )
-    .await;
+    .await?;
     run.fault("gateway pod killed", GATEWAY, async |node, hosted| {
         harm::kill(node, hosted, "proxy").await
     })
-    .await;
-    let names: &[_] = &[("names", REPLACED), ("connections", REPLACED)];
+    .await?;
+    let names: Allowed = &[("names", REPLACED), ("connections", REPLACED)];
     run.fault("DNS pod killed", names, async |node, hosted| {
         harm::kill(node, hosted, "dns").await
     })
-    .await;
+    .await?;
     run.fault(
         "DHCP pod killed",
         &[("leases", REPLACED)],
         async |node, hosted| harm::kill(node, hosted, "dhcp").await,
     )
-    .await;
+    .await?;
     run.fault(
         "volume of the leases full for 15 s",
         &[("leases", RESTARTED)],
         async |node, _| harm::fill(node, leases).await,
     )
-    .await;
+    .await
 }
 
 /// The same gateway with Envoy.
-async fn with_envoy(run: &mut Run<'_>) {
+async fn with_envoy(run: &mut Run<'_>) -> Result<()> {
     run.fault(
         "gateway moved from the native engine to Envoy",
         GATEWAY,
@@ -106,13 +76,13 @@ async fn with_envoy(run: &mut Run<'_>) {
             hosted.ready().await
         },
     )
-    .await;
+    .await?;
     run.fault("xDS manager killed", &[], async |node, hosted| {
         harm::kill_in_gateway(node, hosted, "proxy").await?;
         hosted.ready().await
     })
-    .await;
-    let restarted: &[_] = &[
+    .await?;
+    let restarted: Allowed = &[
         ("connections", RESTARTED),
         ("held", RESTARTED),
         ("watch", RESTARTED),
@@ -121,27 +91,27 @@ async fn with_envoy(run: &mut Run<'_>) {
     run.fault("Envoy killed", restarted, async |node, hosted| {
         harm::kill_in_gateway(node, hosted, "envoy").await
     })
-    .await;
+    .await
 }
 
 /// Two of each server, with Envoy.
-async fn two_of_each(run: &mut Run<'_>) {
+async fn two_of_each(run: &mut Run<'_>) -> Result<()> {
     run.fault("one of two gateway pods killed", KEPT, async |node, hosted| {
         harm::kill_first(node, hosted, "proxy").await
     })
-    .await;
+    .await?;
     run.fault("one of two DNS pods killed", &[], async |node, hosted| {
         harm::kill_first(node, hosted, "dns").await
     })
-    .await;
+    .await?;
     // A client renews with the server that it knows, and asks all of them later.
     run.fault(
         "one of two DHCP pods killed",
         &[("leases", REPLACED)],
         async |node, hosted| harm::kill_first(node, hosted, "dhcp").await,
     )
-    .await;
-    let upgraded: &[_] = &[
+    .await?;
+    let upgraded: Allowed = &[
         ("connections", 2),
         ("held", 10),
         ("watch", 10),
@@ -151,7 +121,7 @@ async fn two_of_each(run: &mut Run<'_>) {
     run.fault("another image for two of each", upgraded, async |node, hosted| {
         harm::upgrade(node, hosted, "localhost/oooi:next").await
     })
-    .await;
+    .await
 }
 
 #[tokio::test]
@@ -168,13 +138,10 @@ async fn what_worked_goes_on_when_something_breaks() {
     hosted.ready().await.unwrap();
     let worker = join(node, &hosted, "gamma-workers-1").await.unwrap();
     let leasing = node.tenant("leasing").await.unwrap();
-    let mut run = Run::new(
-        node,
-        &hosted,
-        traffic(&hosted, worker.tenant(), &leasing).unwrap(),
-    );
-    alone(&mut run, &leases).await;
-    with_envoy(&mut run).await;
+    let watched = traffic(&hosted, worker.tenant(), &leasing).unwrap();
+    let mut run = Run::new(node, &hosted, watched);
+    alone(&mut run, &leases).await.unwrap();
+    with_envoy(&mut run).await.unwrap();
 
     let two = json!({
         "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
@@ -187,9 +154,12 @@ async fn what_worked_goes_on_when_something_breaks() {
     booted.boot().await.unwrap();
     let leasing = node.tenant("leasing-too").await.unwrap();
     run.go_on_with(traffic(&hosted, &booted, &leasing).unwrap());
-    two_of_each(&mut run).await;
+    two_of_each(&mut run).await.unwrap();
 
-    let broken = run.end();
+    let (table, broken) = run.end();
+    if let Some(path) = std::env::var_os("RELIABILITY") {
+        std::fs::write(path, format!("{PAGE}{table}")).unwrap();
+    }
     drop(worker);
     hosted.delete().await.unwrap();
     assert!(broken.is_empty(), "{}", broken.join("\n"));

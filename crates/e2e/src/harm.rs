@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use oooi_e2e::{Hosted, PATIENCE, Result};
-use oooi_testkit::{Node, until};
+use oooi_testkit::{Error, Node, until};
 use serde_json::{Value, json};
+
+use crate::{Hosted, PATIENCE, Result};
 
 /// Drops every packet to the management API server. Those to the hosted one pass through the node.
 const SILENCE: &str =
@@ -21,7 +22,8 @@ fn pods_of(hosted: &Hosted<'_>, server: &str) -> String {
     )
 }
 
-pub(crate) async fn silence_the_api_server(node: &Node) -> Result<()> {
+/// The management API server answers nobody for a while.
+pub async fn silence_the_api_server(node: &Node) -> Result<()> {
     node.run("nft", &[SILENCE])?;
     tokio::time::sleep(FOR).await;
     node.run("nft", &["delete table ip fault"]).map(drop)
@@ -41,17 +43,71 @@ async fn kill_pods(node: &Node, namespace: &str, selector: &str) -> Result<()> {
     node.kubectl(&delete).await.map(drop)
 }
 
-pub(crate) async fn kill_managers(node: &Node) -> Result<()> {
+/// Ends every manager.
+pub async fn kill_managers(node: &Node) -> Result<()> {
     kill_pods(node, "oooi-system", "app.kubernetes.io/component=manager").await
 }
 
+/// Stops the leading manager until another leads, and lets it go on believing that it leads. Whatever there is stays
+/// the same object, and what is asked for meanwhile is served.
+pub async fn two_leaders(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let before = hosted.objects().await?;
+    let former = leads(node, "").await?;
+    node.signal_pod("oooi-system", &former, "SIGSTOP").await?;
+    leads(node, &former).await?;
+    node.signal_pod("oooi-system", &former, "SIGCONT").await?;
+    let entry = json!([{"hostname": "two.example.com", "ip": "192.0.2.2"}]);
+    change(node, hosted, &json!({"dns": {"staticEntries": entry}})).await?;
+    hosted.ready().await?;
+    // Whoever led before ends, and starts again as a candidate.
+    let restarted = ["--output=jsonpath={.status.containerStatuses[0].restartCount}"];
+    until("the former leader to end", PATIENCE, async || {
+        let look = ["get", "pod", &former, "--namespace=oooi-system"];
+        match node.kubectl(&[&look[..], &restarted].concat()).await {
+            Ok(count) if count != "0" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    let after = hosted.objects().await?;
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Io {
+        what: "two managers at once changed which objects there are".to_owned(),
+        source: std::io::Error::other(format!("before:\n{before}\nafter:\n{after}")),
+    })
+}
+
+/// The pod of the manager that leads, once that is there and another one than `former`.
+async fn leads(node: &Node, former: &str) -> Result<String> {
+    until("a manager to lead", PATIENCE, async || {
+        let own = "--namespace=oooi-system";
+        let holder = "--output=jsonpath={.spec.holderIdentity}";
+        let leader = node.kubectl(&["get", "lease", "oooi-manager", own, holder]).await;
+        let leader = leader.map_err(|error| error.to_string())?;
+        match node.kubectl(&["get", "pod", &leader, own]).await {
+            Ok(_) if leader != former => Ok(leader),
+            other => Err(format!("{leader} leads: {other:?}")),
+        }
+    })
+    .await
+}
+
 /// Ends the pods of a server.
-pub(crate) async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
+pub async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
     kill_pods(node, Hosted::NAMESPACE, &pods_of(hosted, server)).await
 }
 
+/// Ends the pods of all servers at once.
+pub async fn kill_all(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let [dhcp, dns, proxy] = ["dhcp", "dns", "proxy"].map(|server| format!("{}-{server}", hosted.name()));
+    let selector = format!("app.kubernetes.io/instance in ({dhcp},{dns},{proxy})");
+    kill_pods(node, Hosted::NAMESPACE, &selector).await
+}
+
 /// Ends the pod of a server's first replica, and waits for the one that takes its place: the next fault is another.
-pub(crate) async fn kill_first(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
+pub async fn kill_first(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
     let first = format!(
         "{},hostedcluster.densityops.com/replica=1",
         pods_of(hosted, server)
@@ -61,13 +117,13 @@ pub(crate) async fn kill_first(node: &Node, hosted: &Hosted<'_>, server: &str) -
 }
 
 /// Kills the process of a container in the pods of the gateway; the kubelet starts it again.
-pub(crate) async fn kill_in_gateway(node: &Node, hosted: &Hosted<'_>, container: &str) -> Result<()> {
+pub async fn kill_in_gateway(node: &Node, hosted: &Hosted<'_>, container: &str) -> Result<()> {
     node.kill_container(Hosted::NAMESPACE, &pods_of(hosted, "proxy"), container)
         .await
 }
 
 /// Replaces a backend, as a rollout does.
-pub(crate) async fn replace_backend(hosted: &Hosted<'_>) -> Result<()> {
+pub async fn replace_backend(hosted: &Hosted<'_>) -> Result<()> {
     let deployment = "deployment/ignition-server-proxy";
     hosted.within(&["rollout", "restart", deployment]).await?;
     hosted
@@ -90,7 +146,7 @@ async fn rolled_out(node: &Node, deployment: &str) -> Result<()> {
 }
 
 /// Changes fields of the Infra that belong to people.
-pub(crate) async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value) -> Result<()> {
+pub async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value) -> Result<()> {
     let patch = json!({"spec": {"infraComponents": components}}).to_string();
     let infra = format!("infra/{}", hosted.name());
     let patch = [
@@ -106,7 +162,7 @@ pub(crate) async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value)
 }
 
 /// Changes something of each server that is taken over while it runs, and waits until all of it is served.
-pub(crate) async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+pub async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     let components = json!({
         "dhcp": {"options": [{"code": 66, "value": "boot.example.com"}]},
         "dns": {"staticEntries": [{"hostname": "added.example.com", "ip": "192.0.2.1"}]},
@@ -117,7 +173,7 @@ pub(crate) async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Re
 }
 
 /// Waits until every server runs with so many replicas.
-pub(crate) async fn replicas(node: &Node, hosted: &Hosted<'_>, names: &[&str]) -> Result<()> {
+pub async fn replicas(node: &Node, hosted: &Hosted<'_>, names: &[&str]) -> Result<()> {
     until("the replicas of each server", PATIENCE, async || {
         let path = "--output=jsonpath={range .items[*]}{.metadata.name}={.status.readyReplicas} {end}";
         let ready = node
@@ -136,7 +192,7 @@ pub(crate) async fn replicas(node: &Node, hosted: &Hosted<'_>, names: &[&str]) -
 }
 
 /// Gives every server another image, by the manager, as an upgrade does; waits until all run it.
-pub(crate) async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Result<()> {
+pub async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Result<()> {
     node.tag_own_image(image)?;
     let own = ["--namespace", "oooi-system"];
     let chosen = format!("RELATED_IMAGE_OOOI={image}");
@@ -169,7 +225,7 @@ pub(crate) async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Re
 }
 
 /// Fills the volume of the leases for a while.
-pub(crate) async fn fill(node: &Node, volume: &str) -> Result<()> {
+pub async fn fill(node: &Node, volume: &str) -> Result<()> {
     let file = format!("{volume}/full");
     // It ends when nothing fits any more: that is what is wanted.
     node.run("sh", &["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true", &file])?;

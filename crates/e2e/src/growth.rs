@@ -1,0 +1,111 @@
+//! What a process has, and whether it grows.
+
+use std::{fs, io};
+
+/// More than this many KiB is growth: less is what an allocator keeps or gives back as it likes.
+const MEMORY: u64 = 1024;
+
+/// What a process has at a moment of rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory in KiB.
+    pub memory: u64,
+    /// Open file descriptors.
+    pub files: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+impl Usage {
+    /// What a process has now, as the kernel counts it.
+    pub fn of(process: u32) -> io::Result<Self> {
+        let folder = format!("/proc/{process}");
+        let status = fs::read_to_string(format!("{folder}/status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            number.ok_or_else(|| io::Error::other(format!("{folder}/status has no {name}")))
+        };
+        Ok(Self {
+            memory: field("VmRSS:")?,
+            files: fs::read_dir(format!("{folder}/fd"))?.count() as u64,
+            threads: field("Threads:")?,
+        })
+    }
+}
+
+/// What grows over moments of rest: what is more at every one of the later half than at any of the earlier half. A peak
+/// is no growth, a leak is.
+pub fn growth(rests: &[Usage]) -> Vec<String> {
+    let (earlier, later) = rests.split_at(rests.len() / 2);
+    let grows = |what: &str, slack: u64, pick: fn(&Usage) -> u64| {
+        let (most, least) = (earlier.iter().map(pick).max()?, later.iter().map(pick).min()?);
+        (least > most + slack).then(|| format!("{what} grew from at most {most} to at least {least}"))
+    };
+    [
+        grows("memory (KiB)", MEMORY, |usage| usage.memory),
+        grows("file descriptors", 0, |usage| usage.files),
+        grows("threads", 0, |usage| usage.threads),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(memory: u64, files: u64) -> Usage {
+        Usage {
+            memory,
+            files,
+            threads: 7,
+        }
+    }
+
+    #[test]
+    fn what_is_more_at_every_later_rest_grows() {
+        let leak = [
+            usage(50_000, 20),
+            usage(50_000, 21),
+            usage(50_000, 22),
+            usage(50_000, 23),
+        ];
+        assert_eq!(
+            growth(&leak),
+            ["file descriptors grew from at most 21 to at least 22"]
+        );
+        let leak = [
+            usage(50_000, 20),
+            usage(51_000, 20),
+            usage(53_000, 20),
+            usage(54_000, 20),
+        ];
+        assert_eq!(
+            growth(&leak),
+            ["memory (KiB) grew from at most 51000 to at least 53000"]
+        );
+    }
+
+    #[test]
+    fn a_peak_is_no_growth() {
+        let peak = [
+            usage(50_000, 20),
+            usage(50_000, 20),
+            usage(60_000, 40),
+            usage(50_500, 20),
+        ];
+        assert!(growth(&peak).is_empty());
+    }
+
+    #[test]
+    fn this_process_has_memory_files_and_threads() {
+        let Usage {
+            memory,
+            files,
+            threads,
+        } = Usage::of(std::process::id()).unwrap();
+        assert!(memory > 0 && files > 0 && threads > 0);
+    }
+}
