@@ -153,6 +153,14 @@ e2e: testbed image ## the end-to-end part alone; writes what was lost by each fa
 	$(STEP) "end to end" $(TESTBED) run --node -- env RELIABILITY="$(CURDIR)/docs/reliability.md" \
 	  cargo test --quiet -p oooi-e2e --test node_join --test faults -- --nocapture
 
+SOAK_SECONDS ?= 600
+
+.PHONY: soak
+soak: ## ten minutes of nodes, endpoints and configuration that come and go: nothing grows; SOAK_SECONDS=120 for less (root)
+	cargo build --quiet -p oooi
+	$(STEP) "soak of $(SOAK_SECONDS) s" env SOAK_SECONDS="$(SOAK_SECONDS)" OOOI="$(CURDIR)/target/debug/oooi" \
+	  cargo test --quiet -p oooi-e2e --test soak -- --nocapture
+
 .PHONY: fuzz
 fuzz: ## every parser of untrusted bytes, two minutes in all; FUZZ_SECONDS=600 for longer
 	@testbed/packages fuzz
