@@ -37,8 +37,8 @@ def connect(host, port, ca, certificate=None):
         try:
             plain = socket.create_connection(address, TIMEOUT)
             connection = http.client.HTTPSConnection(host, port)
+            plain.settimeout(PATIENCE)
             connection.sock = context.wrap_socket(plain, server_hostname=host)
-            connection.sock.settimeout(PATIENCE)
             return connection
         except OSError as error:
             refused = error
