@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+import plot
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
@@ -217,11 +219,12 @@ def table(columns, figures):
 
 
 def publish(name, title, result, text):
-    """Writes bench/results/NAME.json and the part of docs/performance.md that is NAME's."""
+    """Writes bench/results/NAME.json, its plot, and the part of docs/performance.md that is NAME's."""
     result = {"schemaVersion": 1, "name": name, "machine": machine(), **result}
     (HERE / "results").mkdir(exist_ok=True)
     path = HERE / "results" / f"{name}.json"
     path.write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    plot.of_result(name, result)
     where = result["machine"]
     versions = ", ".join(f"{peer} {number}" for peer, number in sorted(result["versions"].items()))
     facts = (
