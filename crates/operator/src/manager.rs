@@ -25,6 +25,7 @@ use crate::context::{Context, Images, Pauses, Platform};
 use crate::control_planes::ControlPlanes;
 use crate::controllers::Controller;
 use crate::egress_ipam;
+use crate::gaps::Gaps;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
 use crate::infra::nodes::{self, Nodes};
@@ -51,7 +52,8 @@ pub async fn connect() -> Result<Client, kube::Error> {
 pub struct Options {
     /// The cluster.
     pub client: Client,
-    /// The namespaces that are looked after; all of them if there is none.
+    /// The namespaces that are looked after; all of them if there is none. Control planes, machines and networks are in
+    /// other namespaces, which come and go: what is there is watched everywhere.
     pub namespaces: Vec<String>,
     /// The controllers that run.
     pub controllers: Vec<Controller>,
@@ -177,17 +179,17 @@ struct InfraContext {
 
 /// The controller of Infras.
 async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) {
+    let gaps = Gaps::default();
     let (networks, filled) = reflector::store();
     // Definitions may be in any namespace, whichever the Infras are in.
     let client = options.client.clone();
     let definitions = presence.while_served::<NetworkAttachmentDefinition, _>(move || {
         watcher(Api::all(client.clone()), watcher::Config::default())
     });
-    let network_changes = definitions
+    let definitions = definitions
         .default_backoff()
         .modify(|definition: &mut NetworkAttachmentDefinition| definition.managed_fields_mut().clear())
-        .reflect(filled)
-        .touched_objects();
+        .reflect(filled);
     let config = ControllerConfig::default().concurrency(AT_ONCE);
     let controller = options.controller::<Infra>().with_config(config);
     let stores = Stores {
@@ -195,7 +197,7 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         networks,
         vlans: Vlans::default(),
     };
-    let (nodes, changes) = Nodes::follow(options, presence);
+    let (nodes, changes) = Nodes::follow(options, presence, &gaps);
     let ctx = Arc::new(InfraContext {
         common: options.context(infra::MANAGER),
         turns: Turns::default(),
@@ -218,28 +220,27 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         (stores.infras.clone(), stores.infras.clone(), planes.clone());
     let (by_network, by_neighbour) = (stores.clone(), stores);
     controller
-        .owns_stream(touched::<Service>(options, nodes::BESIDE))
+        .owns_stream(touched::<Service>(options, &gaps, nodes::BESIDE))
         .owns_stream(changes.slices)
         .watches_stream(changes.machines, move |machine| {
             nodes::of_machine(&by_machine, &machine_planes, &machine)
         })
         .watches_stream(changes.leases, move |lease| nodes::of_lease(&by_lease, &lease))
-        .owns_stream(touched::<DhcpServer>(options, OURS))
-        .owns_stream(touched::<DnsServer>(options, OURS))
-        .owns_stream(touched::<ProxyServer>(options, OURS))
-        .watches_stream(network_changes, move |definition| {
+        .owns_stream(touched::<DhcpServer>(options, &gaps, OURS))
+        .owns_stream(touched::<DnsServer>(options, &gaps, OURS))
+        .owns_stream(touched::<ProxyServer>(options, &gaps, OURS))
+        .watches_stream(gaps.touched(definitions), move |definition| {
             users(&by_network.infras, &definition)
         })
         .watches_stream(
-            options
-                .watch::<Infra>(watcher::Config::default())
-                .touched_objects(),
+            gaps.touched(options.watch::<Infra>(watcher::Config::default())),
             move |changed| neighbours(&by_neighbour, &changed),
         )
-        .watches_stream(resolvers.default_backoff().touched_objects(), move |_| {
+        .watches_stream(gaps.touched(resolvers.default_backoff()), move |_| {
             chosen(&by_resolver, infra::cluster_dns::is_wanted)
         })
         .reconcile_on(referring)
+        .reconcile_all_on(gaps.items())
         .run(reconcile_infra, infra_failed, ctx)
         .for_each(told)
         .await;
@@ -310,13 +311,14 @@ fn neighbours(stores: &Stores, changed: &Infra) -> Vec<ObjectRef<Infra>> {
 /// Changes of objects by their metadata, deletions included.
 pub(crate) fn touched<K>(
     options: &Options,
+    gaps: &Gaps,
     selector: &str,
 ) -> impl Stream<Item = Result<PartialObjectMeta<K>, watcher::Error>> + Send + 'static
 where
     K: Object + Send + 'static,
 {
     let config = watcher::Config::default().labels(selector);
-    options.watch::<PartialObjectMeta<K>>(config).touched_objects()
+    gaps.touched(options.watch::<PartialObjectMeta<K>>(config))
 }
 
 pub(crate) fn key<K: Object>(object: &K) -> String {

@@ -4,17 +4,21 @@
 
 mod world;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::client::Body;
+use kube::{Api, Client, ResourceExt};
 use oooi_api::foreign::VirtualMachineInstance;
 use oooi_api::{DhcpLease, Infra, ProxyServer};
 use oooi_proxy::assemble::Assembler;
 use oooi_testkit::until;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use world::{LIMIT, World, says};
 
 /// A machine of the hosted cluster, with the address that its guest says.
@@ -187,4 +191,49 @@ async fn a_manager_that_starts_anew_drops_no_node() {
         .await
         .unwrap();
     wait_for(&world, &["10.20.1.7:30443"]).await;
+}
+
+#[tokio::test]
+async fn the_only_machine_that_goes_while_nobody_watches_is_missed_once_the_watch_begins_anew() {
+    let mut world = World::bare("deaf").await;
+    world.network("vlan").await;
+    let mut infra = world.infra("x");
+    infra["spec"]["infraComponents"]["proxy"]["apps"] = json!({"httpsPort": 30443});
+    world
+        .plane
+        .apply(&machine("only", "10.20.1.7").to_string())
+        .await
+        .unwrap();
+    world.apply(infra).await;
+    let expire = Arc::new(Notify::new());
+    let client = deaf_to_machines(world.client.clone(), expire.clone());
+    world.manage(client);
+    wait_for(&world, &["10.20.1.7:30443"]).await;
+    Api::<VirtualMachineInstance>::namespaced(world.client.clone(), world.plane.name())
+        .delete("only", &DeleteParams::default())
+        .await
+        .unwrap();
+    expire.notify_one();
+    wait_for(&world, &[]).await;
+}
+
+/// A client whose first watch of machines hears nothing, until it is told that it must begin anew.
+fn deaf_to_machines(inner: Client, expire: Arc<Notify>) -> Client {
+    let is_first = Arc::new(AtomicBool::new(true));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (inner, expire, is_first) = (inner.clone(), expire.clone(), is_first.clone());
+        async move {
+            let uri = request.uri();
+            let is_it = uri.path().ends_with("/virtualmachineinstances")
+                && uri.query().is_some_and(|query| query.contains("watch="));
+            if !is_it || !is_first.swap(false, Ordering::SeqCst) {
+                return inner.send(request).await;
+            }
+            expire.notified().await;
+            let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+            let line = json!({"type": "ERROR", "object": gone}).to_string();
+            Ok(http::Response::new(Body::from(line.into_bytes())))
+        }
+    });
+    Client::new(service, "default")
 }

@@ -8,6 +8,7 @@ use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::EgressIpam;
@@ -81,17 +82,18 @@ where
 {
     let (store, filled) = reflector::store();
     let wake = wake.clone();
-    let changes = watcher(api, chosen)
+    let events = watcher(api, chosen)
         .default_backoff()
         .modify(move |object| {
             object.managed_fields_mut().clear();
             slim(object);
         })
-        .reflect(filled)
-        .touched_objects();
-    let following = changes.for_each(move |change| {
-        match change {
-            Ok(_) => wake.notify_one(),
+        .reflect(filled);
+    let following = events.for_each(move |event| {
+        match event {
+            // A list wakes it too if it is empty: what is gone since an earlier one may have been all.
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => wake.notify_one(),
+            Ok(Event::Init | Event::InitApply(_)) => {}
             Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "cannot watch, will try again"),
         }
         future::ready(())

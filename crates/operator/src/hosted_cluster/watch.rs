@@ -21,6 +21,7 @@ use super::status::Told;
 use super::{Error, MANAGER, look};
 use crate::context::Context;
 use crate::control_planes::ControlPlanes;
+use crate::gaps::Gaps;
 pub(super) use crate::manager::key;
 use crate::manager::{Options, failed, told};
 use crate::presence::Presence;
@@ -48,12 +49,15 @@ pub(crate) async fn run(options: &Options, presence: &Presence, planes: &Control
 }
 
 async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) {
-    let (node_pools, pool_changes) = watched(options.watch(watcher::Config::default()));
-    let (infras, infra_changes) = watched(options.watch(watcher::Config::default()));
+    let gaps = Gaps::default();
+    let (node_pools, pool_changes) = watched(&gaps, options.watch(watcher::Config::default()));
+    let (infras, infra_changes) = watched(&gaps, options.watch(watcher::Config::default()));
     // Control planes are in namespaces of their own, whichever the HostedClusters are in.
     let services = watcher(Api::all(options.client.clone()), watcher::Config::default());
-    let (services, service_changes) =
-        watched(only(services, is_of_a_control_plane).map(|event| event.map(pruned)));
+    let (services, service_changes) = watched(
+        &gaps,
+        only(services, is_of_a_control_plane).map(|event| event.map(pruned)),
+    );
     let client = options.client.clone();
     let routes = presence.while_served::<Route, _>(move || {
         only(
@@ -61,13 +65,13 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
             is_published,
         )
     });
-    let (routes, route_changes) = watched(routes);
+    let (routes, route_changes) = watched(&gaps, routes);
     let client = options.client.clone();
     let ingresses = presence.while_served::<Ingress, _>(move || {
         let named = watcher::Config::default().fields("metadata.name=cluster");
         watcher(Api::all(client.clone()), named)
     });
-    let (ingresses, ingress_changes) = watched(ingresses);
+    let (ingresses, ingress_changes) = watched(&gaps, ingresses);
 
     let controller = options.controller::<HostedCluster>();
     let clusters = controller.store();
@@ -101,6 +105,7 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
             of_plane(&by_service, service.namespace())
         })
         .watches_stream(ingress_changes, move |_: Ingress| opted_in(&all))
+        .reconcile_all_on(gaps.items())
         .run(look, on_error, around)
         .for_each(told)
         .await;
@@ -113,6 +118,7 @@ fn on_error(cluster: Arc<HostedCluster>, error: &Error, around: Arc<Surroundings
 
 /// A store that a watch fills, and the changes that it sees.
 fn watched<K, S>(
+    gaps: &Gaps,
     stream: S,
 ) -> (
     Store<K>,
@@ -123,7 +129,7 @@ where
     S: Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
 {
     let (store, writer) = reflector::store();
-    (store, stream.default_backoff().reflect(writer).touched_objects())
+    (store, gaps.touched(stream.default_backoff().reflect(writer)))
 }
 
 /// Passes on what concerns these objects alone, so that no others are kept.

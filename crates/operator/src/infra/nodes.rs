@@ -26,6 +26,7 @@ use oooi_plan::infra::{control_plane_namespace, machine_addresses};
 
 use super::build::component_name;
 use crate::control_planes::ControlPlanes;
+use crate::gaps::Gaps;
 use crate::identity::{self, Role};
 use crate::manager::{Options, chosen};
 use crate::presence::Presence;
@@ -60,7 +61,7 @@ pub(super) struct Seen {
 
 impl Nodes {
     /// Follows machines wherever they are, and leases beside Infras.
-    pub(crate) fn follow(options: &Options, presence: &Presence) -> (Self, Changes) {
+    pub(crate) fn follow(options: &Options, presence: &Presence, gaps: &Gaps) -> (Self, Changes) {
         let client = options.client.clone();
         let machines = presence.while_served::<VirtualMachineInstance, _>(move || {
             watcher(Api::all(client.clone()), watcher::Config::default())
@@ -82,9 +83,9 @@ impl Nodes {
             presence: presence.clone(),
         };
         let changes = Changes {
-            machines: news(machines, machine_essence).touched_objects().boxed(),
-            leases: news(leases, lease_essence).touched_objects().boxed(),
-            slices: slices.reflect(fill_slices).touched_objects().boxed(),
+            machines: gaps.touched(news(machines, machine_essence)).boxed(),
+            leases: gaps.touched(news(leases, lease_essence)).boxed(),
+            slices: gaps.touched(slices.reflect(fill_slices)).boxed(),
         };
         (nodes, changes)
     }
@@ -200,17 +201,28 @@ where
     K: Resource<DynamicType = ()> + Send + 'static,
 {
     let mut known: HashMap<ObjectRef<K>, u64> = HashMap::new();
+    // What a list that is being read was known of, before what is not in it is forgotten.
+    let mut before: HashMap<ObjectRef<K>, u64> = HashMap::new();
     stream.filter(move |event| {
         future::ready(match event {
+            Ok(Event::Init) => {
+                before.extend(known.drain());
+                true
+            }
+            Ok(Event::InitDone) => {
+                before = HashMap::new();
+                true
+            }
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                let now = essence(object);
-                known.insert(ObjectRef::from_obj(object), now) != Some(now)
+                let (key, now) = (ObjectRef::from_obj(object), essence(object));
+                let was = before.remove(&key);
+                known.insert(key, now).or(was) != Some(now)
             }
             Ok(Event::Delete(object)) => {
                 known.remove(&ObjectRef::from_obj(object));
                 true
             }
-            Ok(Event::Init | Event::InitDone) | Err(_) => true,
+            Err(_) => true,
         })
     })
 }
@@ -329,5 +341,19 @@ mod tests {
             machine_essence(&machine("10.0.0.7")),
             machine_essence(&machine("10.0.0.8"))
         );
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_is_listed_again_is_no_news_and_one_that_was_gone_in_between_is() {
+        let told = async |events: Vec<Event<VirtualMachineInstance>>| {
+            let events = futures_util::stream::iter(events.into_iter().map(Ok));
+            let told = news(events, machine_essence).touched_objects();
+            told.count().await
+        };
+        let one = || machine("10.0.0.7");
+        let listed = || vec![Event::Init, Event::InitApply(one()), Event::InitDone];
+        assert_eq!(told([listed(), listed()].concat()).await, 1);
+        let gone = vec![Event::Init, Event::InitDone, Event::Apply(one())];
+        assert_eq!(told([listed(), gone].concat()).await, 2);
     }
 }

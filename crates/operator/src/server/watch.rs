@@ -20,40 +20,35 @@ use super::grant::elsewhere;
 use super::status::{AVAILABLE, VolumeTrouble};
 use super::{Error, Server, ServerContext, reconcile};
 use crate::condition;
+use crate::gaps::Gaps;
 use crate::identity::{self, OURS, Role};
 use crate::manager::{Options, failed, key, told, touched};
 
 /// Runs it. It ends only by being dropped.
 pub(crate) async fn run<S: Server>(options: &Options) {
     let selector = format!("{OURS},app.kubernetes.io/component={}", S::ROLE.word());
+    let gaps = Gaps::default();
     let ours = || watcher::Config::default().labels(&selector);
     // What a server has in other namespaces may be in any of them.
     let (bindings, fill) = reflector::store();
-    let binding_changes = watcher(
-        Api::<PartialObjectMeta<RoleBinding>>::all(options.client.clone()),
-        ours(),
-    )
-    .default_backoff()
-    .reflect(fill)
-    .touched_objects();
+    let everywhere = Api::<PartialObjectMeta<RoleBinding>>::all(options.client.clone());
+    let binding_changes = gaps.touched(watcher(everywhere, ours()).default_backoff().reflect(fill));
     let (policies, fill_policies) = reflector::store();
 
     let controller = options.controller::<S>();
     let servers = controller.store();
     let by_namespace = servers.clone();
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(options.client.clone());
-    let namespace_changes = watcher(namespaces, watcher::Config::default())
-        .default_backoff()
-        .touched_objects();
+    let namespace_changes = gaps.touched(watcher(namespaces, watcher::Config::default()).default_backoff());
     let mut controller = controller
-        .owns_stream(touched::<Deployment>(options, &selector))
-        .owns_stream(touched::<Service>(options, &selector))
-        .owns_stream(touched::<ConfigMap>(options, &selector))
-        .owns_stream(touched::<ServiceAccount>(options, &selector))
-        .owns_stream(touched::<RoleBinding>(options, &selector))
-        .owns_stream(touched::<PersistentVolumeClaim>(options, &selector))
-        .owns_stream(touched::<PodDisruptionBudget>(options, &selector))
-        .watches_stream(touched::<Pod>(options, &selector), |pod| {
+        .owns_stream(touched::<Deployment>(options, &gaps, &selector))
+        .owns_stream(touched::<Service>(options, &gaps, &selector))
+        .owns_stream(touched::<ConfigMap>(options, &gaps, &selector))
+        .owns_stream(touched::<ServiceAccount>(options, &gaps, &selector))
+        .owns_stream(touched::<RoleBinding>(options, &gaps, &selector))
+        .owns_stream(touched::<PersistentVolumeClaim>(options, &gaps, &selector))
+        .owns_stream(touched::<PodDisruptionBudget>(options, &gaps, &selector))
+        .watches_stream(touched::<Pod>(options, &gaps, &selector), |pod| {
             let instance = identity::instance(pod.meta())?;
             Some(ObjectRef::new(instance).within(&pod.namespace()?))
         })
@@ -66,30 +61,21 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         });
     if S::ROLE == Role::Dhcp {
         let classes = Api::<PartialObjectMeta<StorageClass>>::all(options.client.clone());
-        let class_changes = watcher(classes, watcher::Config::default())
-            .default_backoff()
-            .touched_objects();
+        let class_changes = gaps.touched(watcher(classes, watcher::Config::default()).default_backoff());
         let by_class = servers.clone();
         controller = controller.watches_stream(class_changes, move |_| needing(&by_class, lacks_class));
     }
     if S::ROLE == Role::Proxy {
-        let policy_changes = watcher(
-            Api::<PartialObjectMeta<NetworkPolicy>>::all(options.client.clone()),
-            watcher::Config::default(),
-        )
-        .default_backoff()
-        .modify(|policy| {
-            policy.managed_fields_mut().clear();
-            policy.annotations_mut().clear();
-        })
-        .reflect(fill_policies)
-        .touched_objects();
-        let service_changes = watcher(
-            Api::<PartialObjectMeta<Service>>::all(options.client.clone()),
-            watcher::Config::default(),
-        )
-        .default_backoff()
-        .touched_objects();
+        let policies = Api::<PartialObjectMeta<NetworkPolicy>>::all(options.client.clone());
+        let policies = watcher(policies, watcher::Config::default())
+            .default_backoff()
+            .modify(|policy| {
+                policy.managed_fields_mut().clear();
+                policy.annotations_mut().clear();
+            });
+        let policy_changes = gaps.touched(policies.reflect(fill_policies));
+        let services = Api::<PartialObjectMeta<Service>>::all(options.client.clone());
+        let service_changes = gaps.touched(watcher(services, watcher::Config::default()).default_backoff());
         let (by_policy, by_service) = (servers.clone(), servers);
         controller = controller
             .watches_stream(policy_changes, move |policy| {
@@ -117,6 +103,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         policies,
     });
     controller
+        .reconcile_all_on(gaps.items())
         .run(reconcile_one::<S>, failed_one, ctx)
         .for_each(told)
         .await;
