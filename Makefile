@@ -12,7 +12,7 @@ CARGO_FUZZ = $$(tools/cargo-tool cargo-fuzz 0.13.2)
 TESTBED := cargo run --quiet -p oooi-testkit --bin testbed --
 PYTHON_TESTS := python3 -B -m unittest discover --quiet --start-directory
 # DHCP's parser hears every station of the VLAN: it gets half of the two minutes. The longest wins.
-FUZZ_SECONDS ?= 8
+FUZZ_SECONDS ?= 6
 FUZZ_SECONDS_dhcp_message ?= 60
 
 ##@ Use

@@ -1,9 +1,10 @@
-//! Asking again, where that can do no harm.
+//! Asking in turn, and again where that can do no harm.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::pace::{ATTEMPTS, pause};
+use crate::pace::{ATTEMPTS, Pace, pause};
 
 /// Whether something is changed by what is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +28,19 @@ impl From<Error> for Failed {
     }
 }
 
-/// Asks until there is an answer that tells something. What may have been done is not done twice: whoever asked looks
-/// first.
-pub(crate) async fn persist<T, F>(kind: Kind, ask: impl Fn() -> F) -> Result<T, Error>
+/// Asks until there is an answer that tells something, each time when it is its turn. What may have been done is not done
+/// twice: whoever asked looks first.
+pub(crate) async fn persist<T, F>(kind: Kind, pace: &Mutex<Pace>, ask: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Failed>>,
 {
     let mut attempt = 0;
     loop {
+        let turn = pace
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .turn(Instant::now());
+        tokio::time::sleep(turn).await;
         let Failed { error, after } = match ask().await {
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
@@ -61,7 +67,8 @@ mod tests {
 
     async fn attempts(kind: Kind, error: Error) -> u32 {
         let count = Cell::new(0);
-        let result: Result<(), Error> = persist(kind, || async {
+        let pace = Mutex::new(Pace::new(1000, 1, Instant::now()));
+        let result: Result<(), Error> = persist(kind, &pace, || async {
             count.set(count.get() + 1);
             Err(Failed {
                 error: error.clone(),
@@ -89,5 +96,26 @@ mod tests {
             message: "z".into(),
         };
         assert_eq!(attempts(Kind::Read, refused).await, 1, "it says no each time");
+    }
+
+    #[tokio::test]
+    async fn every_attempt_waits_for_its_turn() {
+        let (began, asked) = (Instant::now(), Cell::new(0));
+        let pace = Mutex::new(Pace::new(20, 1, began));
+        for _ in 0..2 {
+            let result: Result<(), Error> = persist(Kind::Read, &pace, || async {
+                asked.set(asked.get() + 1);
+                Ok(())
+            })
+            .await;
+            assert_eq!(result, Ok(()));
+        }
+        assert_eq!(asked.get(), 2);
+        // The first is asked at once, the second a twentieth of a second later.
+        assert!(
+            began.elapsed() >= Duration::from_millis(50),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }

@@ -6,6 +6,8 @@ mod answer_tests;
 mod ask;
 mod credentials;
 mod sign;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -106,15 +108,6 @@ impl Aws {
         form: &Form,
         read: impl Fn(&str) -> Result<T, Unreadable>,
     ) -> Result<T, Error> {
-        let once = || async { self.once(call, form).await.map_err(Failed::from) };
-        let text = persist(kind, once).await?;
-        read(&text).map_err(|error| Error::Unknown {
-            call: call.to_owned(),
-            why: error.to_string(),
-        })
-    }
-
-    async fn once(&self, call: &str, form: &Form) -> Result<String, Error> {
         if self.region.is_empty() {
             let why =
                 "the region is not known: Infrastructure `cluster` has no status.platformStatus.aws.region";
@@ -123,11 +116,15 @@ impl Aws {
                 why: why.into(),
             });
         }
-        let wait = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            pace.turn(Instant::now())
-        };
-        tokio::time::sleep(wait).await;
+        let once = || async { self.once(call, form).await.map_err(Failed::from) };
+        let text = persist(kind, &self.pace, once).await?;
+        read(&text).map_err(|error| Error::Unknown {
+            call: call.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    async fn once(&self, call: &str, form: &Form) -> Result<String, Error> {
         let now = Timestamp::now();
         let keys = self.credentials.keys(now).await?;
         let text = form.encode();

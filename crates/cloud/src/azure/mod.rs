@@ -7,11 +7,12 @@ mod answer;
 mod edit;
 mod ids;
 mod operation;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -132,7 +133,10 @@ impl Azure {
             let why = format!("it is not at {}", self.manager);
             return Err(Error::Unreachable { call, why });
         }
-        persist(kind, || self.once(&call, &method, url, content, if_match)).await
+        persist(kind, &self.pace, || {
+            self.once(&call, &method, url, content, if_match)
+        })
+        .await
     }
 
     async fn once(
@@ -143,11 +147,6 @@ impl Azure {
         content: Option<&Value>,
         if_match: Option<&str>,
     ) -> Result<Answer, Failed> {
-        let wait = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            pace.turn(Instant::now())
-        };
-        tokio::time::sleep(wait).await;
         let bearer = self.tokens.bearer(Timestamp::now()).await?;
         let mut request = Request::builder()
             .method(method)
