@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
-use oooi_api::{DhcpLease, DhcpServer, DnsServer, Infra, ProxyServer};
+use oooi_api::{DhcpLease, DhcpServer, DnsServer, EgressIpam, Infra, ProxyServer};
 use oooi_doctor::inventory::Inventory;
 use oooi_plan::infra::Attachment;
 use oooi_plan::object_name::object_name;
@@ -55,6 +55,25 @@ pub(crate) async fn infra(client: &Client, namespace: &str, name: &str) -> anyho
         None => bail!(
             "there is no Infra {name} in namespace {namespace}: `kubectl get infra -A` lists all; -n names another namespace"
         ),
+    }
+}
+
+/// All EgressIPAMs, by name.
+pub(crate) async fn egress_ipams(client: &Client) -> anyhow::Result<Vec<EgressIpam>> {
+    let listed = Api::<EgressIpam>::all(client.clone())
+        .list(&ListParams::default())
+        .await;
+    let mut found = listed.context("the EgressIPAMs cannot be read")?.items;
+    found.sort_by_key(ResourceExt::name_any);
+    Ok(found)
+}
+
+/// An EgressIPAM by its name.
+pub(crate) async fn egress_ipam(client: &Client, name: &str) -> anyhow::Result<EgressIpam> {
+    let found = Api::<EgressIpam>::all(client.clone()).get_opt(name).await;
+    match found.with_context(|| format!("EgressIPAM {name} cannot be read"))? {
+        Some(ipam) => Ok(ipam),
+        None => bail!("there is no EgressIPAM {name}: `kubectl get egressipams` lists all"),
     }
 }
 

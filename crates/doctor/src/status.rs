@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::inventory::{Inventory, is_ready};
 pub use screen::overview;
+pub(crate) use screen::{colour_of, conditions, readiness};
 
 /// An Infra at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -225,7 +226,11 @@ impl Status {
             leases,
             names: names.collect(),
             backends: backends.collect(),
-            conditions: inventory.conditions().into_iter().map(aspect).collect(),
+            conditions: inventory
+                .conditions()
+                .into_iter()
+                .map(|(of, condition)| Aspect::of(of, condition))
+                .collect(),
         }
     }
 
@@ -256,13 +261,16 @@ fn server(inventory: &Inventory, component: &str, address: &str, said: &[ServerR
     }
 }
 
-fn aspect((of, condition): (String, &Condition)) -> Aspect {
-    Aspect {
-        of,
-        kind: condition.type_.clone(),
-        status: condition.status.clone(),
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
+impl Aspect {
+    /// A condition of an object: its kind and name.
+    pub(crate) fn of(of: String, condition: &Condition) -> Self {
+        Aspect {
+            of,
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        }
     }
 }
 

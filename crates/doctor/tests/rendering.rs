@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kube::ResourceExt;
+use oooi_api::EgressIpam;
 use oooi_doctor::diagnose;
+use oooi_doctor::egress::{self, EgressStatus};
 use oooi_doctor::inventory::Inventory;
 use oooi_doctor::report::{Check, Report};
 use oooi_doctor::status::{Status, overview};
@@ -320,4 +322,62 @@ fn every_diagnosis_has_a_test_that_breaks_that_thing() {
         untested.is_empty(),
         "no test expects {untested:?}: break that thing in crates/cli/tests/net_doctor.rs"
     );
+}
+
+fn egress_ipam(name: &str, status: Value) -> EgressIpam {
+    object(json!({
+        "apiVersion": "redhatcop.redhat.io/v1alpha1", "kind": "EgressIPAM", "metadata": {"name": name},
+        "spec": {
+            "topologyLabel": "topology.kubernetes.io/zone",
+            "cidrAssignments": [
+                {"CIDR": "10.0.128.0/20", "labelValue": "zone-a"}, {"CIDR": "10.0.144.0/30", "labelValue": "zone-b"},
+            ],
+        },
+        "status": status,
+    }))
+}
+
+fn full_egress_ipam() -> EgressIpam {
+    let lacking = "1 of 3 namespaces lack addresses: shop (NetworkExhausted)";
+    egress_ipam(
+        "production",
+        json!({
+            "namespaces": 3,
+            "cidrs": [
+                {"CIDR": "10.0.128.0/20", "total": 4094, "used": 3, "free": 4091},
+                {"CIDR": "10.0.144.0/30", "total": 2, "used": 2, "free": 0},
+            ],
+            "failingNamespaces": [{
+                "name": "shop", "reason": "NetworkExhausted",
+                "message": "10.0.144.0/30 has no free address: add a network, or free one",
+            }],
+            "conditions": [
+                condition("Ready", "False", "NetworkExhausted", lacking),
+                condition("NamespacesAssigned", "False", "NetworkExhausted", lacking),
+                condition("NodesEligible", "True", "NodesFound", "every network has a node"),
+            ],
+        }),
+    )
+}
+
+#[test]
+fn an_egressipam_shows_how_full_it_is_and_who_lacks_an_address() {
+    let status = EgressStatus::of(&full_egress_ipam());
+    assert!(status.needs_attention());
+    insta::assert_snapshot!(status.screen(Style::default()));
+    let screen = status.screen(TERMINAL);
+    assert!(longest_line(&screen) <= 80, "{screen}");
+}
+
+#[test]
+fn an_egressipam_that_nobody_looked_at_says_so() {
+    let status = EgressStatus::of(&egress_ipam("new", Value::Null));
+    assert!(status.needs_attention());
+    insta::assert_snapshot!(status.screen(Style::default()));
+}
+
+#[test]
+fn several_egressipams_are_a_line_each() {
+    let all = [full_egress_ipam(), egress_ipam("new", Value::Null)];
+    insta::assert_snapshot!(egress::overview(&all, Style::default()));
 }

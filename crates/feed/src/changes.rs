@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -37,6 +37,27 @@ impl Changes {
     {
         let api = Api::<K>::namespaced(client.clone(), namespace);
         let what = format!("{} of namespace {namespace}", K::plural(&()));
+        self.follow(api, what);
+    }
+
+    /// Watches the objects of a kind that is in no namespace as well.
+    pub fn watch_global<K>(&mut self, client: &Client)
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.follow(Api::<K>::all(client.clone()), K::plural(&()).into_owned());
+    }
+
+    fn follow<K>(&mut self, api: Api<K>, what: String)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
         let mut watching = Watching::new(api, watcher::Config::default(), what);
         let told = self.told.clone();
         self.watches.spawn(async move {

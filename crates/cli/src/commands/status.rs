@@ -1,4 +1,4 @@
-//! `oooi status`: one screen about an Infra.
+//! `oooi status`: one screen about an Infra, or about an EgressIPAM.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
@@ -10,21 +10,27 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Client, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
-use oooi_api::{DhcpLease, DhcpServer, DnsServer, Infra, ProxyServer};
+use oooi_api::{DhcpLease, DhcpServer, DnsServer, EgressIpam, Infra, ProxyServer};
+use oooi_doctor::egress::{self, EgressStatus};
 use oooi_doctor::inventory::Inventory;
 use oooi_doctor::status::{Status, overview};
 use oooi_feed::changes::Changes;
+use serde::Serialize;
 
 use crate::cluster::{self, Place};
 use crate::{Outcome, block_on, terminal, until_signal, words};
 
 /// Show an Infra of a cluster: its VLAN, addresses, pods, leases, names, backends and conditions
 ///
-/// Without a name, the only Infra of the namespace is shown, or a line for each of them.
+/// Without a name, the only Infra of the namespace is shown, or a line for each of them. With `--egress` it is an
+/// EgressIPAM: how full its networks are, which namespaces lack addresses, and its conditions.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The name of the Infra
+    /// The name of the Infra, or of the EgressIPAM
     name: Option<String>,
+    /// Show an EgressIPAM instead; they are in no namespace
+    #[arg(long, conflicts_with = "namespace")]
+    egress: bool,
     #[command(flatten)]
     place: Place,
     /// Show it again whenever something changed, until Ctrl-C
@@ -45,6 +51,16 @@ enum Output {
     Yaml,
 }
 
+impl Output {
+    fn of(self, status: &impl Serialize, screen: impl FnOnce() -> String) -> anyhow::Result<String> {
+        Ok(match self {
+            Output::Screen => screen(),
+            Output::Json => format!("{}\n", serde_json::to_string_pretty(status)?),
+            Output::Yaml => serde_saphyr::to_string(status)?,
+        })
+    }
+}
+
 /// Shows it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     block_on(async {
@@ -55,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 () = until_signal() => Ok(Outcome::Done),
             }
         } else {
-            let look = look(&client, args).await?;
+            let look = look_at_chosen(&client, args).await?;
             print!("{}", look.text);
             Ok(look.outcome)
         }
@@ -70,6 +86,51 @@ struct Look {
     surroundings: Surroundings,
     /// When it will look different by itself.
     next: Option<jiff::Timestamp>,
+}
+
+async fn look_at_chosen(client: &Client, args: &Args) -> anyhow::Result<Look> {
+    if args.egress {
+        look_at_egress(client, args).await
+    } else {
+        look(client, args).await
+    }
+}
+
+async fn look_at_egress(client: &Client, args: &Args) -> anyhow::Result<Look> {
+    let seen = |text, outcome| Look {
+        text,
+        outcome,
+        surroundings: Surroundings::default(),
+        next: None,
+    };
+    let ipam = match &args.name {
+        Some(name) => cluster::egress_ipam(client, name).await?,
+        None => {
+            let mut all = cluster::egress_ipams(client).await?;
+            match (all.len(), args.output) {
+                (0, _) => bail!("there is no EgressIPAM in the cluster"),
+                (1, _) => all.remove(0),
+                (_, Output::Screen) => {
+                    return Ok(seen(egress::overview(&all, terminal::style()), Outcome::Done));
+                }
+                _ => {
+                    let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
+                    bail!(
+                        "there are several EgressIPAMs, name one of them: {}",
+                        names.join(", ")
+                    );
+                }
+            }
+        }
+    };
+    let status = EgressStatus::of(&ipam);
+    let outcome = if status.needs_attention() {
+        Outcome::Attention
+    } else {
+        Outcome::Done
+    };
+    let text = args.output.of(&status, || status.screen(terminal::style()))?;
+    Ok(seen(text, outcome))
 }
 
 async fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
@@ -105,11 +166,7 @@ async fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
     } else {
         Outcome::Done
     };
-    let text = match args.output {
-        Output::Screen => status.screen(terminal::style()),
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&status)?),
-        Output::Yaml => serde_saphyr::to_string(&status)?,
-    };
+    let text = args.output.of(&status, || status.screen(terminal::style()))?;
     Ok(Look {
         text,
         outcome,
@@ -122,15 +179,24 @@ async fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
 async fn watch(client: &Client, args: &Args) -> anyhow::Result<Outcome> {
     let namespace = args.place.namespace(client);
     let mut surroundings = Surroundings::default();
+    let follow = |surroundings: &Surroundings| {
+        if args.egress {
+            let mut changes = Changes::default();
+            changes.watch_global::<EgressIpam>(client);
+            changes
+        } else {
+            surroundings.watch(client, namespace)
+        }
+    };
     // Watched before the first look: what changes in between is seen.
-    let mut changes = surroundings.watch(client, namespace);
+    let mut changes = follow(&surroundings);
     let mut last = String::new();
     loop {
-        let (text, next) = match look(client, args).await {
+        let (text, next) = match look_at_chosen(client, args).await {
             Ok(look) => {
                 if look.surroundings != surroundings {
                     surroundings = look.surroundings;
-                    changes = surroundings.watch(client, namespace);
+                    changes = follow(&surroundings);
                 }
                 (look.text, look.next)
             }

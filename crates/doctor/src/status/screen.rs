@@ -34,7 +34,7 @@ impl Status {
                 ["BACKEND", "SERVICE", "ENDPOINTS READY"],
                 self.backends.iter().map(backend).collect(),
             ),
-            self.conditions(style),
+            conditions(&self.conditions, style),
         ];
         for part in tables.iter().filter(|part| !part.is_empty()) {
             text.push('\n');
@@ -58,49 +58,50 @@ impl Status {
         } = network;
         let mut conditions = self.conditions.iter();
         let ready = conditions.find(|aspect| aspect.kind == "Ready" && aspect.of.starts_with("Infra "));
-        let ready = match ready {
-            Some(aspect) => style.paint(colour_of(&aspect.status), &aspect.status),
-            None => "not reported yet: is `oooi manager` running?".to_owned(),
-        };
+        let ready = readiness(ready, style);
         let title = style.paint(Colour::Heading, &format!("Infra {namespace}/{name}"));
         let vlan = vlan.as_deref().unwrap_or("not found");
         let network = format!("{cidr} by {gateway}; NetworkAttachmentDefinition {attachment}: {vlan}");
         format!("{title}, ready: {ready}\n{}\n", style.fold(&network, 0))
     }
+}
 
-    /// Those that are not True; a line if all are.
-    fn conditions(&self, style: Style) -> String {
-        let bad: Vec<&Aspect> = self
-            .conditions
-            .iter()
-            .filter(|aspect| aspect.status != "True")
-            .collect();
-        if bad.is_empty() && !self.conditions.is_empty() {
-            return format!("all {} conditions are True\n", self.conditions.len());
-        }
-        let row = |aspect: &&Aspect| {
-            let Aspect {
-                of,
-                kind,
-                status,
-                reason,
-                message,
-            } = aspect;
-            let status = Cell::coloured(colour_of(status), status.as_str());
-            [
-                of.as_str().into(),
-                kind.as_str().into(),
-                status,
-                reason.as_str().into(),
-                message.as_str().into(),
-            ]
-        };
-        let head = ["CONDITION OF", "TYPE", "STATUS", "REASON", "MESSAGE"];
-        table(style, head, bad.iter().map(row).collect())
+/// Whether something is ready, by its condition.
+pub(crate) fn readiness(ready: Option<&Aspect>, style: Style) -> String {
+    match ready {
+        Some(aspect) => style.paint(colour_of(&aspect.status), &aspect.status),
+        None => "not reported yet: is `oooi manager` running?".to_owned(),
     }
 }
 
-fn colour_of(status: &str) -> Colour {
+/// Those that are not True; a line if all are.
+pub(crate) fn conditions(all: &[Aspect], style: Style) -> String {
+    let bad: Vec<&Aspect> = all.iter().filter(|aspect| aspect.status != "True").collect();
+    if bad.is_empty() && !all.is_empty() {
+        return format!("all {} conditions are True\n", all.len());
+    }
+    let row = |aspect: &&Aspect| {
+        let Aspect {
+            of,
+            kind,
+            status,
+            reason,
+            message,
+        } = aspect;
+        let status = Cell::coloured(colour_of(status), status.as_str());
+        [
+            of.as_str().into(),
+            kind.as_str().into(),
+            status,
+            reason.as_str().into(),
+            message.as_str().into(),
+        ]
+    };
+    let head = ["CONDITION OF", "TYPE", "STATUS", "REASON", "MESSAGE"];
+    table(style, head, bad.iter().map(row).collect())
+}
+
+pub(crate) fn colour_of(status: &str) -> Colour {
     match status {
         "True" => Colour::Good,
         "False" => Colour::Bad,
