@@ -8,17 +8,15 @@
     reason = "a measurement fails by panicking"
 )]
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod measure;
+
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use http::{Method, Request};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
-use kube::client::Body;
 use kube::{Api, Client};
+use measure::{Count, memory};
 use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_operator::context::{Images, Platform};
@@ -26,7 +24,7 @@ use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
-use oooi_testkit::{Cluster, until};
+use oooi_testkit::until;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -45,16 +43,14 @@ async fn main() {
         controllers
     };
     let names: Vec<&str> = controllers.iter().map(|controller| controller.name()).collect();
-    let cluster = Cluster::shared().await.unwrap();
-    prepare(cluster).await;
+    let cluster = measure::cluster().await;
     let client = cluster.client().await.unwrap();
     make_infras(&client, count).await;
 
-    let (inner, before) = (cluster.client().await.unwrap(), memory());
-    let writes = Arc::new(AtomicUsize::new(0));
+    let (calls, before) = (Count::default(), memory("VmRSS"));
     let (_leads, leading) = watch::channel(true);
     let options = Options {
-        client: counted(inner, writes.clone()),
+        client: calls.of(cluster.client().await.unwrap()),
         namespaces: vec![NAMESPACE.to_owned()],
         controllers,
         images: Images {
@@ -91,15 +87,15 @@ async fn main() {
     .await
     .unwrap();
     let took = began.elapsed();
-    let peak = memory();
+    let (wrote, called) = (calls.writes(), calls.calls());
     // Quiet for ten seconds: then it is steady.
-    let mut last = (writes.load(Ordering::SeqCst), Instant::now());
+    let mut last = (calls.writes(), Instant::now());
     until(
         "nothing to be written any more",
         Duration::from_secs(1800),
         async || {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let now = writes.load(Ordering::SeqCst);
+            let now = calls.writes();
             if now != last.0 {
                 last = (now, Instant::now());
             }
@@ -112,16 +108,29 @@ async fn main() {
     )
     .await
     .unwrap();
-    let (settled, quiet) = (last.1 - began, writes.load(Ordering::SeqCst));
+    let (settled, quiet) = (last.1 - began, calls.writes());
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let later = writes.load(Ordering::SeqCst) - quiet;
+    let later = calls.writes() - quiet;
     println!("controllers            {}", names.join(", "));
     println!("Infras                 {count}");
-    println!("all looked after       {:.1} s", took.as_secs_f64());
-    println!("last write             {:.1} s", settled.as_secs_f64());
-    println!("writes                 {quiet}");
+    println!(
+        "all looked after       {:.1} s, {called} calls, {wrote} of them writes",
+        took.as_secs_f64()
+    );
+    println!(
+        "last write             {:.1} s, {quiet} writes",
+        settled.as_secs_f64()
+    );
     println!("writes in 20 s after   {later}");
-    println!("memory, resident       {peak} MiB, {before} MiB before the manager began");
+    println!(
+        "memory, resident       {} MiB now, {} MiB at most, {before} MiB before the manager began",
+        memory("VmRSS"),
+        memory("VmHWM"),
+    );
+    println!("calls by kind");
+    for (what, count) in calls.by_kind().into_iter().take(30) {
+        println!("  {count:>8} {what}");
+    }
     manager.abort();
     cluster
         .kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])
@@ -134,60 +143,6 @@ fn is_looked_after(infra: &Infra) -> bool {
         .status
         .as_ref()
         .is_some_and(|status| status.observed_generation == infra.metadata.generation)
-}
-
-/// The resident memory of this process, in MiB.
-fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
-}
-
-/// A client that counts what it writes.
-fn counted(inner: Client, writes: Arc<AtomicUsize>) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (inner, writes) = (inner.clone(), writes.clone());
-        async move {
-            if request.method() != Method::GET {
-                writes.fetch_add(1, Ordering::SeqCst);
-            }
-            inner.send(request).await
-        }
-    });
-    Client::new(service, "default")
-}
-
-async fn prepare(cluster: &Cluster) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
-    for folder in [cluster.parts().crds(), stand_ins] {
-        let folder = folder.to_str().unwrap();
-        cluster
-            .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", folder])
-            .await
-            .unwrap();
-    }
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&wait).await.unwrap();
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
-    let arguments = [
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-k",
-        base.to_str().unwrap(),
-    ];
-    cluster.kubectl(&arguments).await.unwrap();
 }
 
 /// Each Infra has a VLAN of its own.

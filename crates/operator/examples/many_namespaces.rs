@@ -8,25 +8,23 @@
     reason = "a measurement fails by panicking"
 )]
 
+mod measure;
+
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use http::{Method, Request};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt};
+use measure::{Count, memory};
 use oooi_api::EgressIpam;
 use oooi_api::foreign::{HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::{self, CloudAccess, Network, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_operator::presence::Presence;
-use oooi_testkit::{Cluster, until};
+use oooi_testkit::until;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -43,14 +41,13 @@ async fn main() {
         .map(|text| text.parse().expect("a number"));
     let namespaces: usize = arguments.next().unwrap_or(500);
     let nodes: usize = arguments.next().unwrap_or(100);
-    let cluster = Cluster::shared().await.unwrap();
-    prepare(cluster).await;
+    let cluster = measure::cluster().await;
     let client = cluster.client().await.unwrap();
     make_namespaces(&client, namespaces).await;
     make_nodes(&client, nodes).await;
 
-    let writes = Arc::new(AtomicUsize::new(0));
-    let counted = counted(cluster.client().await.unwrap(), writes.clone());
+    let calls = Count::default();
+    let counted = calls.of(cluster.client().await.unwrap());
     let (presence, follow) = Presence::of(counted.clone());
     let (_leads, leading) = watch::channel(true);
     let options = Options {
@@ -68,7 +65,7 @@ async fn main() {
     let wanted = namespaces * NETWORKS;
     let before = settled(&client, wanted, |_| true).await;
     let took = began.elapsed();
-    let all = writes.load(Ordering::SeqCst);
+    let (wrote, called) = (calls.writes(), calls.calls());
 
     // A node is lost.
     let lost = before.values().next().unwrap().clone();
@@ -85,16 +82,30 @@ async fn main() {
         .filter(|(address, node)| before[*address] != **node)
         .count();
     assert_eq!(moved, had, "only what was on the lost node moves");
+    // What is left to be written is written by then; after that, nothing is.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let quiet = calls.writes();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let later = calls.writes() - quiet;
     controller.abort();
 
     println!("namespaces, networks, nodes   {namespaces}, {NETWORKS}, {nodes}");
-    println!("all addresses on nodes        {:.1} s", took.as_secs_f64());
-    println!("writes until then             {all}");
+    println!(
+        "all addresses on nodes        {:.1} s, {called} calls, {wrote} of them writes",
+        took.as_secs_f64()
+    );
     println!(
         "a lost node: moved, within    {moved} of {wanted}, {:.1} s",
         failover.as_secs_f64()
     );
+    println!("writes in 10 s after          {later}");
+    println!("memory, resident, at most     {} MiB", memory("VmHWM"));
+    println!("calls by kind");
+    for (what, count) in calls.by_kind().into_iter().take(15) {
+        println!("  {count:>8} {what}");
+    }
     assert!(took < Duration::from_secs(30), "it took longer than 30 s");
+    assert_eq!(later, 0, "nothing changed, and something was written");
 }
 
 /// Waits until every address is on a node and given to its namespace, each once.
@@ -130,25 +141,6 @@ async fn settled(
     })
     .await
     .unwrap()
-}
-
-async fn prepare(cluster: &Cluster) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
-    for folder in [cluster.parts().crds(), stand_ins] {
-        let folder = folder.to_str().unwrap();
-        let arguments = ["apply", "--server-side", "--force-conflicts", "-f", folder];
-        cluster.kubectl(&arguments).await.unwrap();
-    }
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&wait).await.unwrap();
 }
 
 async fn make_namespaces(client: &Client, count: usize) {
@@ -217,18 +209,4 @@ async fn ready(client: &Client, node: &str, ready: bool) {
     api.patch_status(node, &PatchParams::default(), &patch)
         .await
         .unwrap();
-}
-
-/// A client that counts what it writes.
-fn counted(inner: Client, writes: Arc<AtomicUsize>) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (inner, writes) = (inner.clone(), writes.clone());
-        async move {
-            if request.method() != Method::GET {
-                writes.fetch_add(1, Ordering::SeqCst);
-            }
-            inner.send(request).await
-        }
-    });
-    Client::new(service, "default")
 }

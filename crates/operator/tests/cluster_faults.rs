@@ -15,9 +15,9 @@ use http::{Method, Request};
 use hypershift::{cluster, pool, strategies};
 use kube::Client;
 use kube::client::Body;
-use oooi_testkit::until;
+use oooi_testkit::{rights, until};
 use snapshot::Snapshot;
-use world::{LIMIT, World, rights};
+use world::{LIMIT, World};
 
 /// How many managers are cut off at once.
 const AT_ONCE: usize = 6;
@@ -47,7 +47,9 @@ impl Cut {
     }
 
     async fn client(&self, world: &World) -> Client {
-        let (inner, _) = rights::client_of(world.cluster, "oooi-system", "oooi-manager").await;
+        let (inner, _) = rights::client_of(world.cluster, "oooi-system", "oooi-manager")
+            .await
+            .unwrap();
         let cut = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (inner, cut) = (inner.clone(), cut.clone());

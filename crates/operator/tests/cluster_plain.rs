@@ -24,16 +24,7 @@ use world::says;
 #[tokio::test]
 async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_clusters_are_followed() {
     let cluster = Cluster::start().await.unwrap();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let established = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&established).await.unwrap();
+    cluster.define(&json!(oooi_api::definitions())).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
     let (inner, count) = (cluster.client().await.unwrap(), asked.clone());
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -95,14 +86,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
     .await;
     assert_eq!(asked.load(Ordering::SeqCst), 0, "of kinds that are not there");
 
-    let stand_ins = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/crds");
-    for folder in [cluster.parts().crds().to_str().unwrap(), stand_ins] {
-        cluster
-            .kubectl(&["apply", "--server-side", "-f", folder])
-            .await
-            .unwrap();
-    }
-    cluster.kubectl(&established).await.unwrap();
+    cluster.define_neighbours().await.unwrap();
     let mut tenant = hypershift::cluster("tenant", &strategies("route"));
     tenant["metadata"]["namespace"] = json!("default");
     tenant["metadata"]["annotations"]["hostedcluster.densityops.com/network-attachment"] = json!("vlan");

@@ -25,10 +25,10 @@ use oooi_operator::serving::access;
 use oooi_operator::serving::admission;
 use oooi_operator::serving::keeper::Keeper;
 use oooi_operator::serving::tls;
-use oooi_testkit::until;
+use oooi_testkit::{rights, until};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use world::{LIMIT, World, rights, says};
+use world::{LIMIT, World, says};
 
 /// Rights that no call of the manager needs, but another call: whoever makes a RoleBinding must be allowed to bind the
 /// role.
@@ -190,7 +190,9 @@ async fn events(world: &World) {
 /// What a manager does besides: it leads, keeps its certificate, has it trusted, and asks who may read metrics.
 async fn surroundings(world: &World) {
     const OWN: &str = "oooi-system";
-    let client = rights::noted(world.cluster, OWN, "oooi-manager", &world.calls).await;
+    let client = rights::noted(world.cluster, OWN, "oooi-manager", &world.calls)
+        .await
+        .unwrap();
     let secrets = Api::<Secret>::namespaced(world.client.clone(), OWN);
     let _ = secrets
         .delete("oooi-manager-certificate", &DeleteParams::default())
@@ -298,7 +300,9 @@ async fn every_right_of_the_manager_is_used_and_no_other_is_missed() {
 async fn several_namespaces_are_watched_each_by_itself() {
     let mut world = World::bare("several").await;
     let (first, second) = (world.namespace.name().to_owned(), world.plane.name().to_owned());
-    let client = rights::noted(world.cluster, "oooi-system", "oooi-manager", &world.calls).await;
+    let client = rights::noted(world.cluster, "oooi-system", "oooi-manager", &world.calls)
+        .await
+        .unwrap();
     world.manage_namespaces(client, vec![first.clone(), second.clone()]);
     world.network("vlan").await;
     world.apply(world.infra("x")).await;

@@ -18,7 +18,7 @@ use oooi_operator::serving::admission::{self, Webhook};
 use oooi_operator::serving::certificate::Certificate;
 use oooi_operator::serving::keeper::Keeper;
 use oooi_operator::serving::{self, tls};
-use oooi_testkit::until;
+use oooi_testkit::{rights, until};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
-use world::{LIMIT, World, rights};
+use world::{LIMIT, World};
 
 /// The first line of what a server answers to a `GET /metrics`.
 async fn get(
@@ -70,7 +70,9 @@ async fn get(
 #[tokio::test]
 async fn metrics_are_for_those_whom_the_api_server_allows() {
     let world = World::start("metrics").await;
-    let (client, calls) = rights::client_of(world.cluster, "oooi-system", "oooi-manager").await;
+    let (client, calls) = rights::client_of(world.cluster, "oooi-system", "oooi-manager")
+        .await
+        .unwrap();
     let names = ["localhost".to_owned()];
     let first = Certificate::new(&names, None, jiff::Timestamp::now()).unwrap();
     let (serves, served) = tls::channel();
@@ -134,7 +136,9 @@ async fn metrics_are_for_those_whom_the_api_server_allows() {
 
 /// A webhook that the API server reaches at this address, with its certificate kept in the cluster.
 async fn webhook(world: &World) -> (String, Vec<tokio::task::JoinHandle<()>>) {
-    let (client, _) = rights::client_of(world.cluster, "oooi-system", "oooi-manager").await;
+    let (client, _) = rights::client_of(world.cluster, "oooi-system", "oooi-manager")
+        .await
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (serves, served) = tls::channel();

@@ -19,7 +19,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
-use oooi_testkit::until;
+use oooi_testkit::{rights, until};
 use serde_json::{Value, json};
 use world::{LIMIT, World};
 
@@ -224,14 +224,14 @@ fn reader(server: &str, namespace: &str) -> Value {
 async fn what_the_go_version_left_is_removed_and_clients_keep_their_addresses_for_one_lease_time() {
     let mut world = World::bare("leftover").await;
     let takeover = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/takeover");
-    let rights = [
+    let granted = [
         "apply",
         "--server-side",
         "--force-conflicts",
         "-k",
         takeover.to_str().unwrap(),
     ];
-    world.cluster.kubectl(&rights).await.unwrap();
+    world.cluster.kubectl(&granted).await.unwrap();
     world.network("vlan").await;
     world.apply(world.infra("x")).await;
     old_server(
@@ -335,15 +335,62 @@ async fn what_the_go_version_left_is_removed_and_clients_keep_their_addresses_fo
     ];
     world.cluster.kubectl(&other).await.unwrap();
 
+    told(&world, "StoredImageIgnored").await;
+}
+
+/// Waits for an event of this reason, and gives what it says.
+async fn told(world: &World, reason: &str) -> String {
     let events = world.api::<Event>();
-    until("an event about the stored image", LIMIT, async || {
+    until(&format!("an event {reason}"), LIMIT, async || {
         let list = events
             .list(&ListParams::default())
             .await
             .map_err(|error| error.to_string())?;
-        let told = |event: &&Event| event.reason.as_deref() == Some("StoredImageIgnored");
-        list.items.iter().find(told).map(drop).ok_or("none".to_owned())
+        let of_it = |event: &Event| event.reason.as_deref() == Some(reason);
+        let found = list.items.into_iter().find(of_it);
+        found.and_then(|event| event.note).ok_or("none".to_owned())
     })
     .await
-    .unwrap();
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_the_manager_has_no_right_to_remove_is_named_in_an_event() {
+    let mut world = World::bare("remains").await;
+    // Of the shipped roles it has its own alone, and not the one that is bound for a takeover.
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": world.namespace.name()},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oooi-manager"},
+        "subjects": [{"kind": "ServiceAccount", "name": "manager", "namespace": world.namespace.name()}],
+    });
+    world.cluster.apply(&binding.to_string()).await.unwrap();
+    let (client, calls) = rights::client_of(world.cluster, world.namespace.name(), "manager")
+        .await
+        .unwrap();
+    world.network("vlan").await;
+    world.apply(world.infra("x")).await;
+    let spec = json!({
+        "networkConfig": {"cidr": "10.20.0.0/20", "gateway": "10.20.0.1", "serverIP": "10.20.0.32",
+            "networkAttachmentName": "vlan"},
+        "leaseConfig": {"rangeStart": "10.20.0.50", "rangeEnd": "10.20.0.99", "leaseTime": "1h"},
+    });
+    old_server(&world, "DHCPServer", "x-dhcp", spec).await;
+    world.manage(client);
+
+    let said = told(&world, "LeftoverRemains").await;
+    assert!(
+        said.contains("kubectl delete clusterrole,clusterrolebinding x-dhcp-kubevirt-reader"),
+        "{said}"
+    );
+    world
+        .wait::<Deployment>("x-dhcp", "the server to be taken over all the same", is_labelled)
+        .await;
+    let forbidden = calls.forbidden();
+    assert!(
+        forbidden.iter().all(|call| call.contains("clusterrolebindings")),
+        "it lacks nothing else: {forbidden:#?}"
+    );
+    let binding = ["delete", "clusterrolebinding", world.namespace.name()];
+    world.cluster.kubectl(&binding).await.unwrap();
 }

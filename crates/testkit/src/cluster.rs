@@ -181,6 +181,11 @@ impl Cluster {
 
 /// A client by a kubeconfig file.
 pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, Error> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+/// What a kubeconfig file says of a client.
+pub(crate) async fn config(kubeconfig: &Path) -> Result<Config, Error> {
     let failed = |why: String| Error::Kubeconfig {
         path: kubeconfig.to_owned(),
         why,
@@ -190,5 +195,5 @@ pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, Error> {
         .await
         .map_err(|error| failed(error.to_string()))?;
     config.connect_timeout = Some(Duration::from_secs(2));
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }

@@ -20,6 +20,7 @@
 mod cgroup;
 mod cluster;
 mod control_plane;
+mod definitions;
 mod error;
 mod machine;
 mod moto;
@@ -28,6 +29,7 @@ mod node;
 mod parts;
 mod pki;
 mod process;
+pub mod rights;
 mod shared;
 mod state;
 mod tenant;

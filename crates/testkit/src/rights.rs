@@ -1,23 +1,22 @@
 //! Clients with exactly the rights of a ServiceAccount, which take note of what was called and what was forbidden.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use http::{Method, Request, Response, StatusCode, Uri};
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use oooi_testkit::Cluster;
+use kube::{Client, client::Body};
+
+use crate::{Cluster, Error, cluster::config};
 
 /// A right as rules grant it: `verb group/resource`, or `verb group/resource/subresource`.
-type Right = String;
+pub type Right = String;
 
 /// The calls of one or more clients.
 #[derive(Clone, Default)]
-pub(crate) struct Calls(Arc<Mutex<Noted>>);
+pub struct Calls(Arc<Mutex<Noted>>);
 
 #[derive(Default)]
 struct Noted {
@@ -27,19 +26,23 @@ struct Noted {
 }
 
 impl Calls {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was forbidden, with what the API server said.
-    pub(crate) fn forbidden(&self) -> Vec<String> {
-        self.0.lock().unwrap().forbidden.clone()
+    pub fn forbidden(&self) -> Vec<String> {
+        self.noted().forbidden.clone()
     }
 
     /// The rights that were made use of.
-    pub(crate) fn used(&self) -> BTreeSet<Right> {
-        self.0.lock().unwrap().used.clone()
+    pub fn used(&self) -> BTreeSet<Right> {
+        self.noted().used.clone()
     }
 
     /// The paths that were asked for.
-    pub(crate) fn paths(&self) -> BTreeSet<String> {
-        self.0.lock().unwrap().paths.clone()
+    pub fn paths(&self) -> BTreeSet<String> {
+        self.noted().paths.clone()
     }
 
     /// Takes note of a call and its answer. Of refusals only those of rights count: others, such as in a namespace that
@@ -55,7 +58,7 @@ impl Calls {
             rights.extend(rights.first().map(|right| right.replacen("patch", "create", 1)));
         }
         {
-            let mut noted = self.0.lock().unwrap();
+            let mut noted = self.noted();
             noted.used.extend(rights);
             noted.paths.insert(uri.path().to_owned());
         }
@@ -66,11 +69,7 @@ impl Calls {
         let said = body.collect_bytes().await?;
         let text = String::from_utf8_lossy(&said);
         if text.contains("cannot ") {
-            self.0
-                .lock()
-                .unwrap()
-                .forbidden
-                .push(format!("{method} {uri}: {text}"));
+            self.noted().forbidden.push(format!("{method} {uri}: {text}"));
         }
         Ok(Response::from_parts(head, Body::from(said)))
     }
@@ -108,7 +107,7 @@ fn right(method: &Method, uri: &Uri) -> Option<Right> {
 }
 
 /// Every right that rules grant, one by one.
-pub(crate) fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
+pub fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in rules {
         for group in rule.api_groups.iter().flatten() {
@@ -120,21 +119,22 @@ pub(crate) fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
     rights
 }
 
-/// A client that acts as this ServiceAccount.
-pub(crate) async fn client_of(cluster: &Cluster, namespace: &str, account: &str) -> (Client, Calls) {
+/// A client that acts as this ServiceAccount, and its calls.
+pub async fn client_of(cluster: &Cluster, namespace: &str, account: &str) -> Result<(Client, Calls), Error> {
     let calls = Calls::default();
-    (noted(cluster, namespace, account, &calls).await, calls)
+    Ok((noted(cluster, namespace, account, &calls).await?, calls))
 }
 
 /// The same, with its calls noted beside those of others.
-pub(crate) async fn noted(cluster: &Cluster, namespace: &str, account: &str, calls: &Calls) -> Client {
-    let document = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(document, &KubeConfigOptions::default())
-        .await
-        .unwrap();
+pub async fn noted(
+    cluster: &Cluster,
+    namespace: &str,
+    account: &str,
+    calls: &Calls,
+) -> Result<Client, Error> {
+    let mut config = config(&cluster.kubeconfig()).await?;
     config.auth_info.impersonate = Some(format!("system:serviceaccount:{namespace}:{account}"));
-    let inner = Client::try_from(config).unwrap();
-    let calls = calls.clone();
+    let (inner, calls) = (Client::try_from(config)?, calls.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, calls) = (inner.clone(), calls.clone());
         async move {
@@ -142,5 +142,5 @@ pub(crate) async fn noted(cluster: &Cluster, namespace: &str, account: &str, cal
             calls.note(&method, &uri, inner.send(request).await?).await
         }
     });
-    Client::new(service, "default")
+    Ok(Client::new(service, "default"))
 }

@@ -30,8 +30,8 @@ impl Bed {
     /// A namespace of a cluster that has our kinds.
     pub(crate) async fn new(prefix: &str) -> Self {
         let cluster = Cluster::shared().await.unwrap();
-        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-        cluster.apply(&list.to_string()).await.unwrap();
+        let definitions = serde_json::json!(oooi_api::definitions());
+        cluster.define(&definitions).await.unwrap();
         let namespace = cluster.namespace(prefix).await.unwrap();
         // A definition is established a moment before its objects are served.
         for kind in ["dhcpservers", "dhcpleases", "proxyservers"] {

@@ -15,7 +15,6 @@ mod fake_ovn;
 pub(crate) mod sdn;
 
 use std::fmt::Debug;
-use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -388,34 +387,7 @@ pub(crate) fn ipam(name: &str, networks: &[&str]) -> Value {
 
 /// All definitions, and the shipped roles.
 async fn prepare(cluster: &Cluster) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for folder in [cluster.parts().crds(), root.join("testbed/crds")] {
-        let arguments = [
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            folder.to_str().unwrap(),
-        ];
-        cluster.kubectl(&arguments).await.unwrap();
-    }
-    let arguments = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&arguments).await.unwrap();
-    let base = root.join("deploy/kustomize/base");
-    let arguments = [
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-k",
-        base.to_str().unwrap(),
-    ];
-    cluster.kubectl(&arguments).await.unwrap();
+    cluster.define(&json!(oooi_api::definitions())).await.unwrap();
+    cluster.define_neighbours().await.unwrap();
+    cluster.install_manager().await.unwrap();
 }

@@ -3,10 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "shared by several test programs, which use parts of it")]
 
-pub(crate) mod rights;
-
 use std::fmt::Debug;
-use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,8 +17,8 @@ use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
+use oooi_testkit::rights::{self, Calls};
 use oooi_testkit::{Cluster, Namespace, until};
-use rights::Calls;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, watch};
@@ -88,7 +85,9 @@ impl World {
 
     /// Has a manager with the rights of the shipped one.
     pub(crate) async fn begin(&mut self) {
-        let client = rights::noted(self.cluster, "oooi-system", "oooi-manager", &self.calls).await;
+        let client = rights::noted(self.cluster, "oooi-system", "oooi-manager", &self.calls)
+            .await
+            .unwrap();
         self.manage(client);
     }
 
@@ -253,31 +252,9 @@ impl World {
 
 /// Installs every definition, the roles of the manager, and a class for volumes.
 async fn prepare(cluster: &Cluster) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": oooi_api::definitions()});
-    cluster.apply(&list.to_string()).await.unwrap();
-    let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/crds");
-    for folder in [cluster.parts().crds(), stand_ins] {
-        let folder = folder.to_str().unwrap();
-        let arguments = ["apply", "--server-side", "--force-conflicts", "-f", folder];
-        cluster.kubectl(&arguments).await.unwrap();
-    }
-    let all = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&all).await.unwrap();
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kustomize/base");
-    let arguments = [
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-k",
-        base.to_str().unwrap(),
-    ];
-    cluster.kubectl(&arguments).await.unwrap();
+    cluster.define(&json!(oooi_api::definitions())).await.unwrap();
+    cluster.define_neighbours().await.unwrap();
+    cluster.install_manager().await.unwrap();
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": {"name": "by-hand", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
