@@ -36,8 +36,11 @@ use crate::namespaces::{self, Watch};
 use crate::presence::Presence;
 use crate::server;
 
-/// So many Infras are looked at at once.
+/// So many objects of a kind are looked at at once. Each has a connection; the API server does not get faster by more.
 const AT_ONCE: u16 = 8;
+
+/// Changes come in swarms: an object is looked at when nothing more came for so long.
+const SWARM: Duration = Duration::from_millis(200);
 
 /// How long the first look at networks may take.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -109,7 +112,8 @@ impl Options {
             .watch(watcher::Config::default())
             .reflect(writer)
             .applied_objects();
-        kube::runtime::Controller::for_stream(changes, store)
+        let config = ControllerConfig::default().concurrency(AT_ONCE).debounce(SWARM);
+        kube::runtime::Controller::for_stream(changes, store).with_config(config)
     }
 
     async fn if_chosen(&self, controller: Controller, work: impl Future<Output = ()>) {
@@ -190,8 +194,7 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         .default_backoff()
         .modify(|definition: &mut NetworkAttachmentDefinition| definition.managed_fields_mut().clear())
         .reflect(filled);
-    let config = ControllerConfig::default().concurrency(AT_ONCE);
-    let controller = options.controller::<Infra>().with_config(config);
+    let controller = options.controller::<Infra>();
     let stores = Stores {
         infras: controller.store(),
         networks,
