@@ -5,7 +5,7 @@ use oooi_api::EgressIpam;
 use oooi_api::egress_ipam::{CidrAssignment, CidrUsage, EgressIpamStatus, FailingNamespace};
 use serde::Serialize;
 
-use crate::status::{Aspect, colour_of, conditions, readiness};
+use crate::status::{Aspect, colour_of, readiness};
 use crate::style::{Colour, Style};
 use crate::table::{Cell, table};
 
@@ -128,7 +128,7 @@ impl EgressStatus {
                 ["NAMESPACE", "REASON", "MESSAGE"],
                 self.failing_namespaces.iter().map(failing).collect(),
             ),
-            conditions(&self.conditions, style),
+            self.conditions(style),
         ];
         for part in parts.iter().filter(|part| !part.is_empty()) {
             text.push('\n');
@@ -136,6 +136,32 @@ impl EgressStatus {
         }
         text
     }
+
+    /// Those that are not True; a line if all are.
+    fn conditions(&self, style: Style) -> String {
+        let bad = self.conditions.iter().filter(|aspect| aspect.status != "True");
+        let rows: Vec<[Cell; 4]> = bad.map(condition).collect();
+        if rows.is_empty() && !self.conditions.is_empty() {
+            return format!("all {} conditions are True\n", self.conditions.len());
+        }
+        table(style, ["CONDITION", "STATUS", "REASON", "MESSAGE"], rows)
+    }
+}
+
+fn condition(aspect: &Aspect) -> [Cell; 4] {
+    let Aspect {
+        of: _,
+        kind,
+        status,
+        reason,
+        message,
+    } = aspect;
+    [
+        kind.as_str().into(),
+        Cell::coloured(colour_of(status), status.as_str()),
+        reason.as_str().into(),
+        message.as_str().into(),
+    ]
 }
 
 fn network(network: &EgressNetwork) -> [Cell; 5] {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::inventory::{Inventory, is_ready};
 pub use screen::overview;
-pub(crate) use screen::{colour_of, conditions, readiness};
+pub(crate) use screen::{colour_of, readiness};
 
 /// An Infra at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,8 +6,9 @@
 //!                                 └─ else ──────► server-side apply, one field manager a controller
 //! ```
 //! Guarantees: an object without our labels, or with another owner, is never written nor deleted, but for what an
-//! earlier operator made for the same resource; what is already as wanted costs one read; a status is written only if
-//! it changed; and once leadership is lost every write is refused before it leaves.
+//! earlier operator made for the same resource; what is already as wanted costs one read, or none where a watch tells
+//! that it is still as it was found ([`Seen`]); a status is written only if it changed; and once leadership is lost
+//! every write is refused before it leaves.
 
 mod elsewhere;
 mod foreign;
@@ -18,7 +19,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -27,7 +28,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::condition::Finding;
-use crate::identity::{self, OURS};
+use crate::identity;
+use crate::seen::Seen;
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
 pub use global::Global;
@@ -133,6 +135,7 @@ pub struct Writer {
     manager: &'static str,
     recorder: Recorder,
     leading: watch::Receiver<bool>,
+    seen: Seen,
 }
 
 impl Writer {
@@ -144,7 +147,13 @@ impl Writer {
             manager,
             recorder,
             leading,
+            seen: Seen::default(),
         }
+    }
+
+    /// Where watches are to tell of what this writer keeps.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     fn api<K: Object>(&self, namespace: &str) -> Api<K> {
@@ -172,6 +181,30 @@ impl Writer {
         read.map_err(refused::<K>("read", &full(namespace, name)))
     }
 
+    /// Makes an object as it is wanted. One of which a watch tells that it is as it was found last is not read again.
+    pub async fn keep<K: Object + 'static>(&self, wanted: &K) -> Result<(), Error> {
+        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let body = to_json(wanted, &full(&namespace, &name))?;
+        let digest = digest(&body);
+        if self.seen.is_settled::<K>(wanted.meta(), &digest) {
+            return Ok(());
+        }
+        let kept: K = self.apply_fields(wanted.meta(), body).await?;
+        self.seen.settle::<K>(kept.meta(), digest);
+        Ok(())
+    }
+
+    /// Makes an object as it is wanted, and gives it as it is then. It was read a moment ago if it is given.
+    pub async fn apply_to<K: Object>(&self, existing: Option<K>, wanted: &K) -> Result<K, Error> {
+        let Some(existing) = existing else {
+            return self.apply(wanted).await;
+        };
+        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let body = to_json(wanted, &full(&namespace, &name))?;
+        self.change_into(Some(existing), wanted.meta(), body, |_| false)
+            .await
+    }
+
     /// Makes an object as it is wanted, and gives it as it is then.
     pub async fn apply<K: Object>(&self, wanted: &K) -> Result<K, Error> {
         self.apply_unless(wanted, |_| false).await
@@ -192,6 +225,20 @@ impl Writer {
     async fn apply_fields_unless<K: Object>(
         &self,
         metadata: &ObjectMeta,
+        body: Value,
+        stays: impl Fn(&K) -> bool,
+    ) -> Result<K, Error> {
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let existing = self.read::<K>(namespace, name).await?;
+        self.change_into(existing, metadata, body, stays).await
+    }
+
+    /// Makes what was read into what is wanted.
+    async fn change_into<K: Object>(
+        &self,
+        existing: Option<K>,
+        metadata: &ObjectMeta,
         mut body: Value,
         stays: impl Fn(&K) -> bool,
     ) -> Result<K, Error> {
@@ -201,7 +248,7 @@ impl Writer {
         let digest = digest(&body);
         body["metadata"]["annotations"][DIGEST] = json!(digest);
 
-        if let Some(existing) = self.read::<K>(&namespace, &name).await? {
+        if let Some(existing) = existing {
             let owner = identity::controller(metadata).map(|owner| owner.uid.as_str());
             let same_owner =
                 identity::owner_elsewhere(existing.meta()) == identity::owner_elsewhere(metadata);
@@ -243,20 +290,18 @@ impl Writer {
         }
     }
 
-    /// Deletes what belongs to `owner` by label and owner reference, except the objects of these names.
-    pub async fn prune<K: Object>(&self, owner: &impl Object, keep: &[String]) -> Result<(), Error> {
-        let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
-        let selector = format!("{OURS},app.kubernetes.io/instance={name}");
-        let list = self
-            .api::<K>(&namespace)
-            .list(&ListParams::default().labels(&selector))
-            .await
-            .map_err(refused::<K>("list", &selector))?;
+    /// Deletes what belongs to `owner` by label and owner reference, except the objects of these names. A watch tells
+    /// which there are; one that it has not told of yet wakes the owner when it does.
+    pub async fn prune<K: Object + 'static>(
+        &self,
+        owner: &impl Object,
+        keep: &[String],
+    ) -> Result<(), Error> {
+        let namespace = owner.namespace().unwrap_or_default();
         let uid = owner.uid().unwrap_or_default();
-        for object in list.items {
-            let owned = identity::controller(object.meta()).is_some_and(|controller| controller.uid == uid);
-            if owned && !keep.contains(&object.name_any()) {
-                self.delete(&object, &uid).await?;
+        for name in self.seen.names::<K>(&namespace, &owner.name_any()) {
+            if !keep.contains(&name) {
+                self.remove::<K>(&namespace, &name, &uid).await?;
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ pub mod metrics;
 mod namespaces;
 pub mod presence;
 mod proxy_server;
+pub mod seen;
 pub mod server;
 pub mod serving;
 mod unchanged;

@@ -34,6 +34,7 @@ use crate::infra::{self, Stores, Vlans};
 use crate::metrics::Metrics;
 use crate::namespaces::{self, Watch};
 use crate::presence::Presence;
+use crate::seen::Seen;
 use crate::server;
 
 /// So many objects of a kind are looked at at once. Each has a connection; the API server does not get faster by more.
@@ -201,8 +202,10 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         vlans: Vlans::default(),
     };
     let (nodes, changes) = Nodes::follow(options, presence, &gaps);
+    let common = options.context(infra::MANAGER);
+    let seen = common.writer.seen().clone();
     let ctx = Arc::new(InfraContext {
-        common: options.context(infra::MANAGER),
+        common,
         turns: Turns::default(),
         stores: stores.clone(),
         nodes,
@@ -223,15 +226,15 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         (stores.infras.clone(), stores.infras.clone(), planes.clone());
     let (by_network, by_neighbour) = (stores.clone(), stores);
     controller
-        .owns_stream(touched::<Service>(options, &gaps, nodes::BESIDE))
+        .owns_stream(touched::<Service>(options, &gaps, &seen, nodes::BESIDE))
         .owns_stream(changes.slices)
         .watches_stream(changes.machines, move |machine| {
             nodes::of_machine(&by_machine, &machine_planes, &machine)
         })
         .watches_stream(changes.leases, move |lease| nodes::of_lease(&by_lease, &lease))
-        .owns_stream(touched::<DhcpServer>(options, &gaps, OURS))
-        .owns_stream(touched::<DnsServer>(options, &gaps, OURS))
-        .owns_stream(touched::<ProxyServer>(options, &gaps, OURS))
+        .owns_stream(touched::<DhcpServer>(options, &gaps, &seen, OURS))
+        .owns_stream(touched::<DnsServer>(options, &gaps, &seen, OURS))
+        .owns_stream(touched::<ProxyServer>(options, &gaps, &seen, OURS))
         .watches_stream(gaps.touched(definitions), move |definition| {
             users(&by_network.infras, &definition)
         })
@@ -311,17 +314,24 @@ fn neighbours(stores: &Stores, changed: &Infra) -> Vec<ObjectRef<Infra>> {
         .collect()
 }
 
-/// Changes of objects by their metadata, deletions included.
+/// Changes of objects by their metadata, deletions included. It is noted which version each of them has.
 pub(crate) fn touched<K>(
     options: &Options,
     gaps: &Gaps,
+    seen: &Seen,
     selector: &str,
 ) -> impl Stream<Item = Result<PartialObjectMeta<K>, watcher::Error>> + Send + 'static
 where
     K: Object + Send + 'static,
 {
     let config = watcher::Config::default().labels(selector);
-    gaps.touched(options.watch::<PartialObjectMeta<K>>(config))
+    let seen = seen.clone();
+    let events = options.watch::<PartialObjectMeta<K>>(config);
+    gaps.touched(events.inspect(move |event| {
+        if let Ok(event) = event {
+            seen.note(event);
+        }
+    }))
 }
 
 pub(crate) fn key<K: Object>(object: &K) -> String {

@@ -196,9 +196,41 @@ mod tests {
         let network: Resource<Network> = read(NETWORK).unwrap();
         let used: Vec<(Ipv4Addr, &str)> = network.properties.used().collect();
         assert_eq!(used, [([10, 0, 0, 9].into(), "/nics/db/ipConfigurations/a")]);
-        for end in 0..NETWORK.len() {
-            assert!(read::<Resource<Network>>(&NETWORK[..end]).is_err(), "{end}");
+        refuses_every_prefix::<Resource<Network>>(NETWORK);
+    }
+
+    const MACHINES: &str = r#"{"value": [{"id": "/m", "properties": {"networkProfile": {"networkInterfaces": [
+        {"id": "/nic", "properties": {"primary": true}}]}}}], "nextLink": "https://more"}"#;
+
+    const INTERFACES: &str = r#"{"value": [{"id": "/nic", "properties": {"ipConfigurations": [
+        {"properties": {"privateIPAddress": "10.0.0.7", "primary": true, "subnet": {"id": "/v/subnets/w"}}},
+        {"properties": {"privateIPAddress": "10.0.0.40"}}, {"properties": {"privateIPAddress": "fd00::1"}}]}}]}"#;
+
+    const TOKEN: &str = r#"{"access_token": "hidden", "expires_in": 3599}"#;
+
+    /// Every beginning of an answer but the answer itself is refused, and none is read as a shorter one.
+    fn refuses_every_prefix<T: DeserializeOwned>(text: &str) {
+        for end in 0..text.len() {
+            assert!(read::<T>(&text[..end]).is_err(), "{end} bytes of {text}");
         }
+    }
+
+    #[test]
+    fn lists_come_in_parts_and_none_is_read_that_was_cut_off() {
+        let machines: List<Resource<Machine>> = read(MACHINES).unwrap();
+        assert_eq!(machines.next_link.as_deref(), Some("https://more"));
+        assert_eq!(machines.value[0].properties.interface(), Some("/nic"));
+        let interfaces: List<Resource<Interface>> = read(INTERFACES).unwrap();
+        let interface = &interfaces.value[0].properties;
+        let addresses: Vec<(Ipv4Addr, bool)> = interface.addresses().collect();
+        assert_eq!(
+            addresses,
+            [([10, 0, 0, 7].into(), true), ([10, 0, 0, 40].into(), false)]
+        );
+        assert_eq!(interface.subnet(), Some("/v/subnets/w"));
+        refuses_every_prefix::<List<Resource<Machine>>>(MACHINES);
+        refuses_every_prefix::<List<Resource<Interface>>>(INTERFACES);
+        refuses_every_prefix::<Token>(TOKEN);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) fn readiness(ready: Option<&Aspect>, style: Style) -> String {
 }
 
 /// Those that are not True; a line if all are.
-pub(crate) fn conditions(all: &[Aspect], style: Style) -> String {
+fn conditions(all: &[Aspect], style: Style) -> String {
     let bad: Vec<&Aspect> = all.iter().filter(|aspect| aspect.status != "True").collect();
     if bad.is_empty() && !all.is_empty() {
         return format!("all {} conditions are True\n", all.len());

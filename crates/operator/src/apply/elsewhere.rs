@@ -23,9 +23,12 @@ impl Writer {
         let (namespace, name) = (owner.namespace().unwrap_or_default(), owner.name_any());
         for object in known {
             let meta = object.meta();
-            let owned = identity::owner_elsewhere(meta) == Some((&namespace, &name));
+            if identity::owner_elsewhere(meta) != Some((&namespace, &name)) || !identity::has_role(meta, role)
+            {
+                continue;
+            }
             let place = (object.namespace().unwrap_or_default(), object.name_any());
-            if owned && identity::has_role(meta, role) && !keep.contains(&place) {
+            if !keep.contains(&place) {
                 self.delete_exactly::<K>(meta).await?;
             }
         }

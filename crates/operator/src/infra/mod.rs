@@ -14,10 +14,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
+use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_api::infra::InfraAddresses;
-use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
 use oooi_plan::{Known, Warning};
 
 use crate::apply;
@@ -107,7 +108,7 @@ pub(crate) async fn reconcile(
         nodes::Seen::default()
     };
     let objects = build(&infra, components, &machines, &seen_nodes.addresses);
-    let current = match carry_out(ctx, &infra, attached, nodes, objects).await {
+    let current = match carry_out(ctx, &infra, stores, attached, seen.components, nodes, objects).await {
         Ok(current) => current,
         Err(error) => {
             report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
@@ -128,7 +129,9 @@ pub(crate) async fn reconcile(
 async fn carry_out(
     ctx: &Context,
     infra: &Infra,
+    stores: &Stores,
     attached: &Attached,
+    before: Current,
     nodes: &Nodes,
     objects: Objects,
 ) -> Result<Current, apply::Error> {
@@ -139,12 +142,14 @@ async fn carry_out(
         apps,
     } = objects;
     if let Some(sibling) = &attached.sibling {
-        ctx.writer.apply(sibling).await?;
+        let known = stores.networks.get(&ObjectRef::from_obj(sibling));
+        let known = known.map(|known| NetworkAttachmentDefinition::clone(&known));
+        ctx.writer.apply_to(known, sibling).await?;
     }
     let current = Current {
-        dhcp: one::<DhcpServer>(ctx, infra, Role::Dhcp, dhcp).await?,
-        dns: one::<DnsServer>(ctx, infra, Role::Dns, dns).await?,
-        proxy: one::<ProxyServer>(ctx, infra, Role::Proxy, proxy).await?,
+        dhcp: one(ctx, infra, Role::Dhcp, before.dhcp, dhcp).await?,
+        dns: one(ctx, infra, Role::Dns, before.dns, dns).await?,
+        proxy: one(ctx, infra, Role::Proxy, before.proxy, proxy).await?,
     };
     if attached.sibling.is_none() {
         let (namespace, uid) = place(infra);
@@ -194,10 +199,12 @@ async fn one<K: apply::Object>(
     ctx: &Context,
     infra: &Infra,
     role: Role,
+    before: Option<K>,
     wanted: Option<K>,
 ) -> Result<Option<K>, apply::Error> {
     match wanted {
-        Some(wanted) => ctx.writer.apply(&wanted).await.map(Some),
+        Some(wanted) => ctx.writer.apply_to(before, &wanted).await.map(Some),
+        None if before.is_none() => Ok(None),
         None => {
             let (namespace, uid) = place(infra);
             let name = component_name(infra, role);

@@ -23,6 +23,8 @@ pub(super) struct Carried {
     pub(super) deployments: Vec<Deployment>,
     /// The volume of its leases.
     pub(super) claim: Option<PersistentVolumeClaim>,
+    /// Its Service.
+    pub(super) service: Service,
     /// Namespaces that the server needs something in and that are not there.
     pub(super) missing: BTreeSet<String>,
 }
@@ -48,30 +50,22 @@ pub(super) async fn carry_out<S: Server>(
     if !foreign.is_empty() {
         writer.hold(server, true).await?; // before there is anything to be removed
     }
-    writer.apply(&service_account).await?;
-    writer.apply(&role_binding).await?;
+    writer.keep(&service_account).await?;
+    writer.keep(&role_binding).await?;
     let missing = self::grants(ctx, server, &grants).await?;
     admit(ctx, server, &foreign, &missing).await?;
     if foreign.is_empty() {
         writer.hold(server, false).await?;
     }
-    writer.apply(&config_map).await?;
+    writer.keep(&config_map).await?;
     let claim = match &claim {
         Some(claim) => Some(writer.apply(claim).await?),
         None => None,
     };
-    writer.apply(&service).await?;
+    let service = writer.apply(&service).await?;
     match &disruption_budget {
-        Some(budget) => drop(writer.apply(budget).await?),
-        None => {
-            let (namespace, uid) = (
-                server.namespace().unwrap_or_default(),
-                server.uid().unwrap_or_default(),
-            );
-            writer
-                .remove::<PodDisruptionBudget>(&namespace, &server.name_any(), &uid)
-                .await?;
-        }
+        Some(budget) => writer.keep(budget).await?,
+        None => writer.prune::<PodDisruptionBudget>(server, &[]).await?,
     }
     let applied = roll_out(writer, &deployments).await;
     if matches!(&applied, Err(apply::Error::Replacing { .. })) {
@@ -86,6 +80,7 @@ pub(super) async fn carry_out<S: Server>(
     Ok(Carried {
         deployments: applied,
         claim,
+        service,
         missing,
     })
 }
@@ -98,11 +93,11 @@ async fn grants<S: Server>(
 ) -> Result<BTreeSet<String>, Error> {
     let mut missing = BTreeSet::new();
     for binding in wanted {
-        match ctx.common.writer.apply(binding).await {
+        match ctx.common.writer.keep(binding).await {
             Err(error) if error.is_namespace_missing() => {
                 missing.extend(binding.namespace());
             }
-            other => drop(other?),
+            other => other?,
         }
     }
     let known = ctx.bindings.state();

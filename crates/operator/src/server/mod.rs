@@ -21,6 +21,7 @@ pub(crate) mod watch;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -93,6 +94,8 @@ pub trait Server: Object + HasStatus<Status: Told> + Send + Sync + 'static {
 /// What the controller of a server has at hand.
 pub(crate) struct ServerContext {
     pub(crate) common: Arc<Context>,
+    /// The pods of servers of this kind, with what is read of them.
+    pub(crate) pods: Store<Pod>,
     /// RoleBindings that servers of this kind have in other namespaces.
     pub(crate) bindings: Store<PartialObjectMeta<RoleBinding>>,
     /// NetworkPolicies of all namespaces.
@@ -140,7 +143,7 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
             return Err(error);
         }
     };
-    let applied = observe(&common.client, &*server, &wants, carried).await?;
+    let applied = observe(ctx, &*server, &wants, carried).await?;
     common.writer.forget_reports(&*server, &applied.stale).await?;
     let (fields, further) = server.further(&applied);
     let findings = status::findings(&*server, &applied, further);

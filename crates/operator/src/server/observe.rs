@@ -1,34 +1,44 @@
 //! What runs of a server. Reads only.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::carry_out::Carried;
 use super::status::{Applied, Replica, VolumeTrouble};
-use super::{Error, Server, Wants};
-use crate::identity::OURS;
+use super::{Error, Server, ServerContext, Wants};
+use crate::identity::{self, OURS};
 
-/// Looks at the pods of a server and at its Service.
+/// Looks at the pods of a server, as their watch tells, and at its volume.
 pub(super) async fn observe<S: Server>(
-    client: &Client,
+    ctx: &ServerContext,
     server: &S,
     wants: &Wants,
     carried: Carried,
 ) -> Result<Applied, Error> {
+    let client = &ctx.common.client;
     let failed = |what| move |source| Error::Observe { what, source };
     let (namespace, name) = (server.namespace().unwrap_or_default(), server.name_any());
-    let selector = format!("{OURS},app.kubernetes.io/instance={name}");
-    let pods = Api::<Pod>::namespaced(client.clone(), &namespace)
-        .list(&ListParams::default().labels(&selector))
-        .await
-        .map_err(failed("the pods of the server"))?
-        .items;
-    let service = Api::<Service>::namespaced(client.clone(), &namespace)
-        .get_opt(&name)
-        .await
-        .map_err(failed("the Service of the server"))?;
+    // Only a store whose watch is gone for good fails, when the manager ends.
+    let _ = ctx.pods.wait_until_ready().await;
+    let pods = ctx.pods.state_filter(|pod| {
+        pod.metadata.namespace.as_deref() == Some(&*namespace)
+            && identity::instance(&pod.metadata) == Some(&*name)
+    });
+    let mut stale = stale(server, pods.iter().map(|pod| pod.name_any()).collect());
+    if !stale.is_empty() {
+        // A pod may be younger than what the watch told of: its word is forgotten only if it is really gone.
+        let selector = format!("{OURS},app.kubernetes.io/instance={name}");
+        let there = Api::<Pod>::namespaced(client.clone(), &namespace)
+            .list_metadata(&ListParams::default().labels(&selector))
+            .await
+            .map_err(failed("the pods of the server"))?;
+        stale = self::stale(server, there.iter().map(ResourceExt::name_any).collect());
+    }
     let replicas = carried
         .deployments
         .into_iter()
@@ -36,9 +46,9 @@ pub(super) async fn observe<S: Server>(
         .enumerate()
         .map(|(index, (deployment, address))| {
             let number = (index + 1).to_string();
-            let own = |pod: &&Pod| pod.labels().get(super::build::REPLICA) == Some(&number);
+            let own = |pod: &&Arc<Pod>| pod.labels().get(super::build::REPLICA) == Some(&number);
             Replica {
-                pods: pods.iter().filter(own).cloned().collect(),
+                pods: pods.iter().filter(own).map(|pod| Pod::clone(pod)).collect(),
                 deployment,
                 address: address.addr(),
             }
@@ -46,8 +56,8 @@ pub(super) async fn observe<S: Server>(
         .collect();
     Ok(Applied {
         replicas,
-        service_address: service.and_then(|service| service.spec?.cluster_ip),
-        stale: stale(server, &pods),
+        service_address: carried.service.spec.and_then(|spec| spec.cluster_ip),
+        stale,
         volume: volume(client, wants, carried.claim.as_ref())
             .await
             .map_err(failed("the StorageClasses"))?,
@@ -56,13 +66,12 @@ pub(super) async fn observe<S: Server>(
 }
 
 /// Entries of pods that are gone: their place in the list, and their pod.
-fn stale<S: Server>(server: &S, pods: &[Pod]) -> Vec<(usize, String)> {
-    let gone = |name: &str| !pods.iter().any(|pod| pod.name_any() == name);
+fn stale<S: Server>(server: &S, pods: BTreeSet<String>) -> Vec<(usize, String)> {
     server
         .reports()
         .iter()
         .enumerate()
-        .filter(|(_, report)| gone(&report.pod))
+        .filter(|(_, report)| !pods.contains(&report.pod))
         .map(|(index, report)| (index, report.pod.clone()))
         .collect()
 }

@@ -24,7 +24,7 @@ const CONFIGURATION_VALID: &str = "ConfigurationValid";
 pub(super) const AVAILABLE: &str = "Available";
 
 /// What Multus says of a pod's networks.
-const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+pub(super) const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// What runs of a server.
 pub struct Applied {

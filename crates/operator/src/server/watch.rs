@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolumeClaim, Pod, PodStatus, Service, ServiceAccount,
+};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -17,7 +19,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 
 use super::grant::elsewhere;
-use super::status::{AVAILABLE, VolumeTrouble};
+use super::status::{AVAILABLE, NETWORK_STATUS, VolumeTrouble};
 use super::{Error, Server, ServerContext, reconcile};
 use crate::condition;
 use crate::gaps::Gaps;
@@ -28,11 +30,22 @@ use crate::manager::{Options, failed, key, told, touched};
 pub(crate) async fn run<S: Server>(options: &Options) {
     let selector = format!("{OURS},app.kubernetes.io/component={}", S::ROLE.word());
     let gaps = Gaps::default();
+    let common = options.context(S::MANAGER);
+    let seen = common.writer.seen().clone();
     let ours = || watcher::Config::default().labels(&selector);
     // What a server has in other namespaces may be in any of them.
     let (bindings, fill) = reflector::store();
     let everywhere = Api::<PartialObjectMeta<RoleBinding>>::all(options.client.clone());
-    let binding_changes = gaps.touched(watcher(everywhere, ours()).default_backoff().reflect(fill));
+    let known = seen.clone();
+    let binding_changes = watcher(everywhere, ours())
+        .default_backoff()
+        .modify(|binding| binding.managed_fields_mut().clear())
+        .inspect(move |event| {
+            if let Ok(event) = event {
+                known.note(event);
+            }
+        });
+    let binding_changes = gaps.touched(binding_changes.reflect(fill));
     let (policies, fill_policies) = reflector::store();
 
     let controller = options.controller::<S>();
@@ -40,19 +53,19 @@ pub(crate) async fn run<S: Server>(options: &Options) {
     let by_namespace = servers.clone();
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(options.client.clone());
     let namespace_changes = gaps.touched(watcher(namespaces, watcher::Config::default()).default_backoff());
+    let (pod_store, fill_pods) = reflector::store();
+    let pods = options.watch::<Pod>(ours()).modify(prune_pod);
     let mut controller = controller
-        .owns_stream(touched::<Deployment>(options, &gaps, &selector))
-        .owns_stream(touched::<Service>(options, &gaps, &selector))
-        .owns_stream(touched::<ConfigMap>(options, &gaps, &selector))
-        .owns_stream(touched::<ServiceAccount>(options, &gaps, &selector))
-        .owns_stream(touched::<RoleBinding>(options, &gaps, &selector))
-        .owns_stream(touched::<PersistentVolumeClaim>(options, &gaps, &selector))
-        .owns_stream(touched::<PodDisruptionBudget>(options, &gaps, &selector))
-        .watches_stream(touched::<Pod>(options, &gaps, &selector), |pod| {
-            let instance = identity::instance(pod.meta())?;
-            Some(ObjectRef::new(instance).within(&pod.namespace()?))
+        .owns_stream(touched::<Deployment>(options, &gaps, &seen, &selector))
+        .owns_stream(touched::<Service>(options, &gaps, &seen, &selector))
+        .owns_stream(touched::<ConfigMap>(options, &gaps, &seen, &selector))
+        .owns_stream(touched::<ServiceAccount>(options, &gaps, &seen, &selector))
+        .owns_stream(touched::<PersistentVolumeClaim>(options, &gaps, &seen, &selector))
+        .owns_stream(touched::<PodDisruptionBudget>(options, &gaps, &seen, &selector))
+        .watches_stream(gaps.touched(pods.reflect(fill_pods)), |pod| beside(pod.meta()))
+        .watches_stream(binding_changes, |binding| {
+            owner(binding.meta()).or_else(|| beside(binding.meta()))
         })
-        .watches_stream(binding_changes, |binding| owner(binding.meta()))
         .watches_stream(namespace_changes, move |namespace| {
             let name = namespace.name_any();
             needing(&by_namespace, |server| {
@@ -98,7 +111,8 @@ pub(crate) async fn run<S: Server>(options: &Options) {
             });
     }
     let ctx = Arc::new(ServerContext {
-        common: options.context(S::MANAGER),
+        common,
+        pods: pod_store,
         bindings,
         policies,
     });
@@ -113,6 +127,26 @@ pub(crate) async fn run<S: Server>(options: &Options) {
 fn owner<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
     let (namespace, name) = identity::owner_elsewhere(metadata)?;
     Some(ObjectRef::new(name).within(namespace))
+}
+
+/// The server that an object in its own namespace belongs to.
+fn beside<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
+    let (instance, namespace) = (identity::instance(metadata)?, metadata.namespace.as_deref()?);
+    Some(ObjectRef::new(instance).within(namespace))
+}
+
+/// A pod with what is read of it, and nothing else.
+fn prune_pod(pod: &mut Pod) {
+    pod.spec = None;
+    pod.metadata.owner_references = None;
+    pod.annotations_mut().retain(|key, _| key == NETWORK_STATUS);
+    if let Some(status) = &mut pod.status {
+        *status = PodStatus {
+            conditions: status.conditions.take(),
+            container_statuses: status.container_statuses.take(),
+            ..PodStatus::default()
+        };
+    }
 }
 
 /// Whether the volume of a server does not come for want of a StorageClass.
