@@ -51,15 +51,15 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Follows its own resource, and says how it is and the same thing twice.
-    async fn follow<K: Kind>(&self, manifest: Value) -> Arc<ClusterReport> {
+    /// Follows its own resource for as long as what is given lives, and says how it is and the same thing twice.
+    async fn follow<K: Kind>(&self, manifest: Value) -> (Arc<ClusterReport>, watch::Receiver<Arc<()>>) {
         let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
         self.bed.namespace.apply(&manifest.to_string()).await.unwrap();
         let own = Own::new::<K>(self.client.clone(), self.bed.namespace.name(), name);
         let report = ClusterReport::start(own.clone(), "pod-a");
         let verdicts = report.clone();
         let config = live::follow(None, own, |_| Ok(()), move |verdict| verdicts.verdict(verdict));
-        config.await.unwrap();
+        let config = config.await.unwrap();
         report.state(ServerReport {
             accepted: true,
             ..ServerReport::default()
@@ -67,7 +67,7 @@ impl<'a> Server<'a> {
         for _ in 0..2 {
             report.event(Event::warning("Twice", "the second time it is counted"));
         }
-        report
+        (report, config)
     }
 
     /// Waits until every right was used, and says which were not or are lacking.
@@ -103,7 +103,7 @@ async fn a_dhcp_server_uses_every_right_of_its_roles_and_no_other() {
         "networkConfig": {"cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "serverIP": "192.168.100.2"},
         "leaseConfig": {"rangeStart": "192.168.100.10", "rangeEnd": "192.168.100.200", "storage": "Kubernetes"},
     });
-    let _report = server
+    let _following = server
         .follow::<DhcpServer>(resource("DHCPServer", "tenant-dhcp", spec))
         .await;
     let namespace = bed.namespace.name();
@@ -131,7 +131,7 @@ async fn a_dns_server_uses_every_right_of_its_roles_and_no_other() {
         "networkConfig": {"serverIP": "192.168.100.3", "proxyIP": "192.168.100.4"},
         "hostedClusterDomain": "tenant.example.com",
     });
-    let _report = server
+    let _following = server
         .follow::<DnsServer>(resource("DNSServer", "tenant-dns", spec))
         .await;
     let namespace = bed.namespace.name();
@@ -150,7 +150,7 @@ async fn a_gateway_uses_every_right_of_its_roles_and_no_other() {
     });
     let spec = json!({"networkConfig": {"serverIP": "192.168.100.4"}, "backends": [backend]});
     let manifest = resource("ProxyServer", "tenant-proxy", spec);
-    let _report = server.follow::<ProxyServer>(manifest.clone()).await;
+    let _following = server.follow::<ProxyServer>(manifest.clone()).await;
     let resource: ProxyServer = serde_json::from_value(manifest).unwrap();
     let (_resources, receiver) = watch::channel(Arc::new(resource));
     let _endpoints = endpoints::follow(server.client.clone(), receiver, |resource| resource).await;

@@ -222,3 +222,26 @@ async fn it_converges_without_doubles_when_it_is_ended_after_any_write() {
         .await;
     assert_eq!(n1.name_any(), "n1");
 }
+
+#[tokio::test]
+async fn an_egressipam_that_comes_after_its_namespaces_warns_none_of_them() {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    host(&scene, "n1", "a", "10.0.0.250").await;
+    host(&scene, "n3", "b", "10.1.0.250").await;
+    namespace(&scene, "asked-early", 1, "late", "").await;
+    scene.ipam("late", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
+    scene.start().await;
+    scene.wait_says("late", "Ready", "True", "AllReady").await;
+    scene
+        .wait("asked-early", "its addresses", |one: &NetNamespace| {
+            has(one, &["10.0.0.1", "10.1.0.1"])
+        })
+        .await;
+    let events = kube::Api::<k8s_openapi::api::events::v1::Event>::all(scene.client.clone());
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+    let wrong = |event: &&k8s_openapi::api::events::v1::Event| {
+        let about = event.regarding.as_ref().and_then(|about| about.name.as_deref());
+        about == Some("asked-early") && event.reason.as_deref() == Some("EgressIPAMNotCarriedOut")
+    };
+    assert_eq!(events.iter().find(wrong), None);
+}

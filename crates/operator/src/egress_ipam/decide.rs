@@ -113,6 +113,12 @@ impl Decision {
         self.paused.contains(ipam) || self.unguarded.contains(ipam)
     }
 
+    /// Whether what a namespace asks for is carried out as soon as the finalizer of its EgressIPAM is written.
+    pub(super) fn is_about_to_begin(&self, namespace: &str) -> bool {
+        let claim = self.claims.get(namespace);
+        claim.is_some_and(|claim| self.unguarded.contains(&claim.ipam))
+    }
+
     /// An EgressIPAM that is carried out.
     pub(super) fn layout(&self, ipam: &str) -> Option<&Layout> {
         self.layouts.iter().find(|layout| layout.name == ipam)

@@ -29,8 +29,8 @@ use crate::metrics::{EgressLoad, Metrics};
 /// What an earlier operator kept it by. It is not there any more to take them away.
 const OLD_FINALIZERS: [&str; 2] = ["egressipam-controller", "EgressIPAM_controller"];
 
-/// How many namespaces are written at a time.
-const AT_ONCE: usize = 8;
+/// How many objects are written at a time.
+pub(super) const AT_ONCE: usize = 8;
 
 type Namespaces = BTreeMap<String, Arc<NamespaceMeta>>;
 
@@ -312,6 +312,9 @@ impl<B: Backend> Controller<B> {
         faults: &Faults,
     ) {
         for (name, namespace) in namespaces {
+            if decision.is_about_to_begin(name) {
+                continue; // the next pass knows
+            }
             let problem = decision
                 .allocation
                 .outcomes

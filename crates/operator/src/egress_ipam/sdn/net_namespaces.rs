@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use kube::ResourceExt;
 use oooi_api::foreign::NetNamespace;
 use serde_json::json;
 
 use super::super::decide::{Carry, Decision};
 use super::super::faults::Faults;
+use super::super::pass::AT_ONCE;
 use crate::apply::Writer;
 
 /// The EgressIPAM that gave a `NetNamespace` its addresses. Only with it are they ever taken away.
@@ -50,6 +52,7 @@ pub(super) async fn assign(
     known: &BTreeMap<String, Arc<NetNamespace>>,
     faults: &mut Faults,
 ) {
+    let mut writes = Vec::new();
     for name in decision.claims.keys() {
         let Carry::Want(ipam, addresses) = decision.carry(name) else {
             continue;
@@ -65,10 +68,14 @@ pub(super) async fn assign(
             continue;
         }
         let fields = json!({"egressIPs": texts, "metadata": {"annotations": {ASSIGNED_BY: ipam}}});
-        if let Err(error) = writer
-            .change_as_seen::<NetNamespace>(&**net_namespace, fields)
-            .await
-        {
+        writes.push(async move {
+            let written = writer.change_as_seen::<NetNamespace>(&**net_namespace, fields);
+            (ipam, name, written.await)
+        });
+    }
+    let written: Vec<_> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
+    for (ipam, name, written) in written {
+        if let Err(error) = written {
             faults.note(ipam, Some(name), &error);
         }
     }
