@@ -181,7 +181,7 @@ conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every 
 ##@ Measure
 
 .PHONY: bench
-bench: bench-dhcp bench-dns bench-proxy ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
+bench: bench-dhcp bench-dns bench-proxy bench-xds ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
 
 .PHONY: bench-dhcp
 bench-dhcp: ## DHCP: CPU per lease beside Kea, dhcpd, dnsmasq and a bare responder (root)
@@ -202,6 +202,11 @@ bench-proxy: testbed ## the gateway: CPU per connection, request and gigabyte be
 	cd bench/load && go build -trimpath -buildvcs=false -o ../../target/bench/load .
 	cargo build --quiet --release -p oooi-proxy --example gateway --example relay_floor
 	bench/proxy.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
+
+.PHONY: bench-xds
+bench-xds: testbed ## the control plane of Envoy: 10 to 1,000 backends built, pushed and changed, with a real Envoy
+	cargo build --quiet --release -p oooi-xds --example xds_scale
+	bench/xds.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
 
 .PHONY: bench-operator
 bench-operator: testbed ## the operator: 1,000 Infras on the test control plane; INFRAS=100 for fewer

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use kube::api::ObjectMeta;
+use kube::core::ObjectMeta;
 
 /// The annotation that names the EgressIPAM that a namespace wants addresses of.
 pub const ASKS: &str = "egressip-ipam-operator.redhat-cop.io/egressipam";

@@ -91,11 +91,11 @@ async fn endpoints_follow_readiness_slices_and_the_resource() {
 
     // A second backend: what was there stays the same object.
     serve(&bed, "oauth", &[("10.1.0.3", true)]).await;
-    let before = snapshots.borrow().clusters["api"].clone();
+    let before = snapshots.borrow().clusters.get("api").unwrap().clone();
     resources.send_replace(proxy(namespace, &["api", "oauth"]));
     until(&mut snapshots, "oauth", &["10.1.0.3:7443"]).await;
     assert!(
-        Arc::ptr_eq(&before, &snapshots.borrow().clusters["api"]),
+        Arc::ptr_eq(&before, snapshots.borrow().clusters.get("api").unwrap()),
         "untouched"
     );
 

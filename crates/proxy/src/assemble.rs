@@ -94,7 +94,7 @@ impl Assembler {
         self.current.log_level = config.log_level;
         self.current.mistakes = Arc::new(mistakes);
         let names: BTreeSet<&Arc<str>> = config.backends.iter().map(|backend| &backend.name).collect();
-        self.current.clusters.retain(|name, _| names.contains(name));
+        self.current.clusters.retain(|name| names.contains(name));
         self.problems.retain(|name, _| names.contains(name));
         self.touched.extend(self.by_service.keys().cloned());
         self.config = config;

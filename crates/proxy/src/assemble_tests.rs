@@ -25,7 +25,10 @@ fn ready(address: &str) -> Value {
 
 fn endpoints(assembler: &mut Assembler) -> Vec<String> {
     let snapshot = assembler.snapshot();
-    snapshot.clusters["api"]
+    snapshot
+        .clusters
+        .get("api")
+        .unwrap()
         .endpoints
         .iter()
         .map(ToString::to_string)
@@ -34,7 +37,7 @@ fn endpoints(assembler: &mut Assembler) -> Vec<String> {
 
 fn lack(assembler: &mut Assembler) -> Lack {
     let snapshot = assembler.snapshot();
-    assert!(snapshot.clusters["api"].endpoints.is_empty());
+    assert!(snapshot.clusters.get("api").unwrap().endpoints.is_empty());
     assert_eq!(&*snapshot.problems[0].backend, "api");
     snapshot.problems[0].lack
 }
@@ -145,8 +148,14 @@ fn what_did_not_change_is_handed_on_as_it_was() {
     assembler.set_slice(&slice("a", json!([{"port": 6443}]), json!([ready("10.0.0.1")])));
     let after = assembler.snapshot();
     assert!(Arc::ptr_eq(&before.listeners, &after.listeners));
-    assert!(Arc::ptr_eq(&before.clusters["other"], &after.clusters["other"]));
-    assert!(!Arc::ptr_eq(&before.clusters["api"], &after.clusters["api"]));
+    assert!(Arc::ptr_eq(
+        before.clusters.get("other").unwrap(),
+        after.clusters.get("other").unwrap()
+    ));
+    assert!(!Arc::ptr_eq(
+        before.clusters.get("api").unwrap(),
+        after.clusters.get("api").unwrap()
+    ));
     let plain = json!({"name": "plain", "hostname": "*", "port": 80});
     assembler.set_spec(&spec(&[json!({}), other, plain]));
     let wider = assembler.snapshot();

@@ -6,13 +6,14 @@
 //! bytes ──client_hello──► ServerName ──route──► backend ──balance──► endpoint ──relay──► bytes
 //! ```
 //! Pure, without clock, socket or disk: [`client_hello`], [`server_name`], [`config`], [`snapshot`],
-//! [`assemble`], [`route`], [`balance`], [`limit`], [`proxy_protocol`]. The rest is the native engine's shell.
+//! [`name_map`], [`assemble`], [`route`], [`balance`], [`limit`], [`proxy_protocol`]. The rest is the native engine's shell.
 
 pub mod assemble;
 pub mod balance;
 pub mod client_hello;
 pub mod config;
 pub mod limit;
+pub mod name_map;
 pub mod proxy_protocol;
 pub mod route;
 pub mod server_name;

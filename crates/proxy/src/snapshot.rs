@@ -1,8 +1,8 @@
 //! What both engines serve: the routes of each port and the endpoints of each backend.
 //!
 //! A [`Snapshot`] is immutable and shared. What did not change from one snapshot to the next is the same `Arc`
-//! in both, so that an engine finds the difference by comparing pointers. The
-//! [`Assembler`](crate::assemble::Assembler) makes them.
+//! in both, and [`NameMap`] shares what lies between, so that an engine finds the difference by looking at little
+//! else than that. The [`Assembler`](crate::assemble::Assembler) makes them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use oooi_api::proxy_server::LogLevel;
 use serde::Serialize;
 
 use crate::config::{DEFAULT_IDLE_TIMEOUT, Mistake, Transport};
+use crate::name_map::NameMap;
 use crate::route::Routes;
 
 /// A port that is listened on.
@@ -73,7 +74,7 @@ pub struct Snapshot {
     /// What each port does.
     pub listeners: Arc<BTreeMap<ListenerKey, Arc<Routes>>>,
     /// Each backend that a listener names, by its name.
-    pub clusters: BTreeMap<Arc<str>, Arc<Cluster>>,
+    pub clusters: NameMap<Arc<Cluster>>,
     /// How long a connection may be silent.
     pub idle_timeout: Duration,
     /// How much is logged.
@@ -88,7 +89,7 @@ impl Default for Snapshot {
     fn default() -> Self {
         Self {
             listeners: Arc::default(),
-            clusters: BTreeMap::new(),
+            clusters: NameMap::default(),
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             log_level: LogLevel::Info,
             mistakes: Arc::default(),

@@ -18,5 +18,6 @@ pub mod metrics;
 pub mod resources;
 pub mod server;
 pub mod stream;
+mod subscription;
 pub mod supervisor;
 pub mod wire;

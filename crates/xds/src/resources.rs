@@ -4,7 +4,6 @@
 //! is a hash of what it was made of, so that it is the same after a restart and in every replica: an Envoy that
 //! comes back with what it has is sent the difference.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -12,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Any;
+use oooi_proxy::name_map::NameMap;
+use oooi_proxy::route::Routes;
 use oooi_proxy::snapshot::{Cluster, ListenerKey, Snapshot};
 use prost::{Message, Name};
 
@@ -71,12 +72,14 @@ pub struct Resource {
 }
 
 /// Resources of one kind by name.
-pub type Set = BTreeMap<String, Arc<Resource>>;
+pub type Set = NameMap<Arc<Resource>>;
 
 /// Everything that an Envoy is told.
 #[derive(Debug, Clone, Default)]
 pub struct Resources {
     sets: [Arc<Set>; 3],
+    /// Of each kind, the shares of its resources in its version.
+    sums: [u64; 3],
     source: Option<Arc<Snapshot>>,
 }
 
@@ -86,86 +89,70 @@ impl Resources {
         &self.sets[kind as usize]
     }
 
-    /// The resources of a snapshot for Envoys that listen on `addresses`. What did not change is taken from
-    /// `before`.
+    /// The resources of a snapshot for Envoys that listen on `addresses`. What did not change is shared with `before`;
+    /// work is done for what differs from its snapshot.
     pub fn next(before: &Self, snapshot: &Arc<Snapshot>, addresses: &[IpAddr]) -> Self {
-        let old = before.source.as_ref();
-        let same_cluster = |cluster: &Arc<Cluster>| {
-            old.and_then(|old| old.clusters.get(&cluster.name))
-                .is_some_and(|old| Arc::ptr_eq(old, cluster))
-        };
-        let same_timeout = old.is_some_and(|old| old.idle_timeout == snapshot.idle_timeout);
-        let mut sets = [(); 3].map(|()| Set::new());
-        for cluster in snapshot.clusters.values() {
-            let name = cluster.name.to_string();
-            let unchanged = same_cluster(cluster);
-            for (kind, build) in [
-                (Kind::Clusters, cluster_resource as fn(&Cluster) -> Resource),
-                (Kind::Endpoints, endpoints_resource),
-            ] {
-                let kept = before.set(kind).get(&name).filter(|_| unchanged).cloned();
-                let resource = kept.unwrap_or_else(|| reuse(before.set(kind), build(cluster)));
-                sets[kind as usize].insert(name.clone(), resource);
-            }
-        }
-        for (key, routes) in snapshot.listeners.iter() {
-            let name = listener::name(*key);
-            let unchanged = same_timeout
-                && old
-                    .and_then(|old| old.listeners.get(key))
-                    .is_some_and(|old| Arc::ptr_eq(old, routes));
-            let kept = before
-                .set(Kind::Listeners)
-                .get(&name)
-                .filter(|_| unchanged)
-                .cloned();
-            let resource = kept.unwrap_or_else(|| {
-                let version = version(&(key_hash(*key), routes, addresses, snapshot.idle_timeout));
-                let body = any(&listener::build(*key, routes, addresses, snapshot.idle_timeout));
-                reuse(
-                    before.set(Kind::Listeners),
-                    Resource {
-                        name: name.clone(),
-                        version,
-                        body,
-                    },
-                )
-            });
-            sets[Kind::Listeners as usize].insert(name, resource);
-        }
-        let mut shared = before.sets.clone();
-        for (shared, set) in shared.iter_mut().zip(sets) {
-            let same = shared.len() == set.len()
-                && shared
-                    .values()
-                    .zip(set.values())
-                    .all(|(old, new)| Arc::ptr_eq(old, new));
-            if !same {
-                *shared = Arc::new(set);
-            }
-        }
-        Self {
-            sets: shared,
+        let mut next = Self {
             source: Some(snapshot.clone()),
+            ..before.clone()
+        };
+        let nothing = Arc::default();
+        let old = before.source.as_ref().unwrap_or(&nothing);
+        for changed in snapshot.clusters.differences(&old.clusters) {
+            let cluster = changed.after.map(|cluster| &**cluster);
+            next.put(Kind::Clusters, changed.name, cluster.map(cluster_resource));
+            next.put(Kind::Endpoints, changed.name, cluster.map(endpoints_resource));
+        }
+        let same_timeout = old.idle_timeout == snapshot.idle_timeout;
+        for (key, routes) in snapshot.listeners.iter() {
+            let unchanged = old.listeners.get(key).is_some_and(|old| Arc::ptr_eq(old, routes));
+            if !(unchanged && same_timeout) {
+                let resource = listener_resource(*key, routes, addresses, snapshot.idle_timeout);
+                next.put(Kind::Listeners, &listener::name(*key).into(), Some(resource));
+            }
+        }
+        for key in old
+            .listeners
+            .keys()
+            .filter(|key| !snapshot.listeners.contains_key(key))
+        {
+            next.put(Kind::Listeners, &listener::name(*key).into(), None);
+        }
+        next
+    }
+
+    /// Lets this resource stand under its name, or none. One that has the same content as before stays as it is.
+    fn put(&mut self, kind: Kind, name: &Arc<str>, resource: Option<Resource>) {
+        let (set, sum) = (&mut self.sets[kind as usize], &mut self.sums[kind as usize]);
+        let old = set.get(name);
+        if old.map(|old| &old.version) == resource.as_ref().map(|resource| &resource.version) {
+            return;
+        }
+        *sum = sum.wrapping_sub(old.map_or(0, |old| share(old)));
+        *sum = sum.wrapping_add(resource.as_ref().map_or(0, share));
+        match resource {
+            Some(resource) => Arc::make_mut(set).insert(name.clone(), Arc::new(resource)),
+            None => Arc::make_mut(set).remove(name),
         }
     }
 
     /// The version of all resources of a kind together.
     pub fn version(&self, kind: Kind) -> String {
-        let all: Vec<_> = self
-            .set(kind)
-            .values()
-            .map(|resource| (&resource.name, &resource.version))
-            .collect();
-        version(&all)
+        version(&self.sums[kind as usize])
     }
 }
 
-/// The old resource where the new one has the same content.
-fn reuse(before: &Set, resource: Resource) -> Arc<Resource> {
-    match before.get(&resource.name) {
-        Some(old) if old.version == resource.version => old.clone(),
-        _ => Arc::new(resource),
+/// What a resource adds to the version of its kind: a sum does not depend on the order, and a change needs no other
+/// resource.
+fn share(resource: &Resource) -> u64 {
+    hash(&(&resource.name, &resource.version))
+}
+
+fn listener_resource(key: ListenerKey, routes: &Routes, addresses: &[IpAddr], idle: Duration) -> Resource {
+    Resource {
+        name: listener::name(key),
+        version: version(&(key_hash(key), routes, addresses, idle)),
+        body: any(&listener::build(key, routes, addresses, idle)),
     }
 }
 
@@ -198,9 +185,13 @@ fn endpoints_resource(cluster: &Cluster) -> Resource {
 }
 
 fn version(content: &impl Hash) -> String {
+    format!("{:016x}", hash(content))
+}
+
+fn hash(content: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     (FORMAT, content).hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    hasher.finish()
 }
 
 pub(crate) fn any<M: Message + Name>(message: &M) -> Any {

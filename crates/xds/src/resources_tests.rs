@@ -49,8 +49,8 @@ fn an_endpoint_change_touches_one_resource() {
     let changed: Vec<_> = after
         .set(Kind::Endpoints)
         .iter()
-        .filter(|(name, resource)| !Arc::ptr_eq(&before.set(Kind::Endpoints)[*name], resource))
-        .map(|(name, _)| name.as_str())
+        .filter(|(name, resource)| !Arc::ptr_eq(before.set(Kind::Endpoints).get(name).unwrap(), resource))
+        .map(|(name, _)| &**name)
         .collect();
     assert_eq!(changed, ["b1"]);
 }
@@ -71,7 +71,7 @@ fn versions_depend_on_content_alone() {
 fn names_are_in_the_matcher_and_chains_stay_the_same() {
     use envoy_types::pb::envoy::config::listener::v3::Listener;
     let listener = |resources: &Resources| {
-        let body = &resources.set(Kind::Listeners)["tcp-443"].body;
+        let body = &resources.set(Kind::Listeners).get("tcp-443").unwrap().body;
         Listener::decode(&*body.value).unwrap()
     };
     let spec = |alternates: &[&str]| {

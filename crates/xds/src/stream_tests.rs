@@ -2,6 +2,8 @@ use oooi_proxy::assemble::Assembler;
 use proptest::prelude::*;
 use serde_json::json;
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// Resources of backends with these names, each on port 443 and with this many endpoints.
@@ -243,7 +245,7 @@ fn one_response_of_a_kind_is_on_its_way_and_the_next_holds_the_newest() {
     let latest = client.stream.next(&newest).unwrap();
     assert_eq!(
         latest.resources[0].version,
-        newest.set(Kind::Endpoints)["a"].version
+        newest.set(Kind::Endpoints).get("a").unwrap().version
     );
 }
 
@@ -353,6 +355,36 @@ fn an_unknown_kind_is_no_reason_to_fall_over() {
 }
 
 proptest! {
+    #[test]
+    fn a_client_that_missed_any_updates_ends_with_what_there_is(
+        updates in prop::collection::vec((prop::collection::vec(0..4u8, 5), any::<bool>()), 1..12),
+    ) {
+        let mut stream = Stream::new(Variant::Delta);
+        let mut world = Resources::default();
+        let mut has = [(); 3].map(|()| BTreeMap::new());
+        stream.request(first(Kind::Clusters, &[]), &world);
+        stream.request(first(Kind::Endpoints, &["n0", "n1", "n2", "n3", "n4"]), &world);
+        stream.request(first(Kind::Listeners, &[]), &world);
+        for (counts, follows) in updates.iter().chain([&(vec![1, 0, 2, 0, 3], true)]) {
+            let names: Vec<String> = (0..counts.len()).map(|number| format!("n{number}")).collect();
+            let backends = names.iter().map(String::as_str).zip(counts.iter().copied());
+            let backends: Vec<(&str, u8)> = backends.filter(|(_, count)| *count > 0).collect();
+            world = resources(&world, &backends);
+            while let Some(response) = follows.then(|| stream.next(&world)).flatten() {
+                let kind: &mut BTreeMap<String, String> = &mut has[response.kind as usize];
+                kind.extend(response.resources.iter().map(|one| (one.name.clone(), one.version.clone())));
+                kind.retain(|name, _| !response.removed.contains(name));
+                let answer = Request { nonce: response.nonce, ..first(response.kind, &[]) };
+                prop_assert_eq!(stream.request(answer, &world), Verdict::Accepted(response.kind));
+            }
+        }
+        prop_assert!(stream.is_settled(&world));
+        for kind in Kind::ALL {
+            let there = world.set(kind).values().map(|one| (one.name.clone(), one.version.clone()));
+            prop_assert_eq!(&has[kind as usize], &there.collect::<BTreeMap<_, _>>(), "{}", kind.label());
+        }
+    }
+
     #[test]
     fn no_sequence_of_requests_makes_it_panic_or_answer_forever(
         steps in prop::collection::vec((0..4usize, 0..4u8, any::<bool>(), any::<bool>()), 0..40),
