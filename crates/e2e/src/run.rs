@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use oooi_testkit::{Node, until};
 
-use crate::{Hosted, PATIENCE, Result, Seen, Traffic};
+use crate::{Hosted, PATIENCE, Result, Seen, Traffic, harm};
 
 /// How long traffic is watched after a fault, beyond its recovery.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -72,6 +72,22 @@ impl<'a> Run<'a> {
         self.table += &row;
         self.table.push('\n');
         Ok(())
+    }
+
+    /// Breaks what is around the servers: traffic through them goes on, but for new connections while a backend is replaced.
+    pub async fn around_the_servers(&mut self) -> Result<()> {
+        self.fault("management API server silent for 15 s", &[], async |node, _| {
+            harm::silence_the_api_server(node).await
+        })
+        .await?;
+        self.fault("every manager killed", &[], async |node, _| {
+            harm::kill_managers(node).await
+        })
+        .await?;
+        self.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
+            harm::replace_backend(hosted).await
+        })
+        .await
     }
 
     /// Waits until nothing is lost for a while.

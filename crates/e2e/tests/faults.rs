@@ -23,20 +23,9 @@ const KEPT: Allowed = &[
 /// One of each server, and the native engine.
 async fn alone(run: &mut Run<'_>, leases: &str) -> Result<()> {
     run.fault("nothing", &[], async |_, _| Ok(())).await?;
-    run.fault("management API server silent for 15 s", &[], async |node, _| {
-        harm::silence_the_api_server(node).await
-    })
-    .await?;
-    run.fault("every manager killed", &[], async |node, _| {
-        harm::kill_managers(node).await
-    })
-    .await?;
+    run.around_the_servers().await?;
     run.fault("two managers that lead at once", &[], harm::two_leaders)
         .await?;
-    run.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
-        harm::replace_backend(hosted).await
-    })
-    .await?;
     run.fault(
         "configuration of each server changed",
         &[],

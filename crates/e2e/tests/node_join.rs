@@ -37,18 +37,7 @@ async fn story(name: &'static str, network: &str, engine: &str) {
 async fn what_the_main_faults_cost(node: &Node, hosted: &Hosted<'_>, worker: &Worker) -> Result<Vec<String>> {
     let leasing = node.tenant("leasing").await?;
     let mut run = Run::new(node, hosted, traffic(hosted, worker.tenant(), &leasing)?);
-    run.fault("management API server silent for 15 s", &[], async |node, _| {
-        harm::silence_the_api_server(node).await
-    })
-    .await?;
-    run.fault("every manager killed", &[], async |node, _| {
-        harm::kill_managers(node).await
-    })
-    .await?;
-    run.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
-        harm::replace_backend(hosted).await
-    })
-    .await?;
+    run.around_the_servers().await?;
     run.fault("the pods of all servers killed", EVERYTHING, harm::kill_all)
         .await?;
     Ok(run.end().1)

@@ -198,7 +198,7 @@ async fn a_missing_netnamespace_stops_nobody_and_opting_out_frees_the_address() 
 }
 
 #[tokio::test]
-async fn it_converges_without_doubles_when_it_is_ended_after_any_write() {
+async fn it_converges_without_doubles_when_it_is_ended_again_and_again() {
     let mut scene = two_zones().await;
     for n in 0..8 {
         namespace(&scene, &format!("crash-{n}"), n + 1, "x", "").await;

@@ -191,8 +191,8 @@ impl Subscription {
         }
     }
 
-    /// What the client lacks, noted as sent. `None` if nothing, or if a response is on its way. What is gone and
-    /// `retained` stays with the client for now.
+    /// What the client lacks, noted as sent. `None` if nothing, or if a response is on its way. What is gone
+    /// stays with the client for as long as it is `retained`.
     pub(crate) fn owed(
         &mut self,
         variant: Variant,
