@@ -12,7 +12,8 @@ mod egress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use egress::ec2::{Cut, Ec2, Machine, set};
+use egress::cut::{Cloud, Cut, story};
+use egress::ec2::{Ec2, Machine, set};
 use egress::sdn::{PLACED, host, namespace, places};
 use egress::{ASKS, GIVEN, LIMIT, Scene};
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -371,59 +372,30 @@ async fn a_node_without_a_cloud_id_is_told_and_the_others_go_on() {
         .await;
 }
 
+/// EC2, with the node of each machine.
+struct Machines<'a>(&'a Ec2, &'a BTreeMap<String, Machine>);
+
+impl Cloud for Machines<'_> {
+    fn cut(&self, cut: &Cut) {
+        self.0.layer().cut = Some(cut.clone());
+    }
+
+    async fn carried(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for (node, machine) in self.1 {
+            let on = machine.addresses().await;
+            all.extend(on.into_iter().map(|address| (address, node.clone())));
+        }
+        all
+    }
+}
+
 #[tokio::test]
 async fn wherever_it_is_cut_off_the_next_one_leaks_nothing_and_doubles_nothing() {
-    let mut world = World::started(&["n1", "n2"]).await;
-    namespace(&world.scene, "aa", 1, "x", "").await;
-    namespace(&world.scene, "ab", 2, "x", "").await;
-    let all = ["10.0.0.4", "10.0.0.5"];
-    world.wait_settled(&all).await;
-    world.ready().await;
-    let mut fails = true;
-    for allowed in 0.. {
-        // Each time a node fails, or comes back: addresses move with every kind of write that there is.
-        let cut = Cut::after(allowed);
-        world.scene.stop();
-        world.scene.cut = Some(cut.clone());
-        world.ec2.layer().cut = Some(cut.clone());
-        world.scene.start().await;
-        world.scene.ready("n1", !fails).await;
-        let is_over = |on: &BTreeMap<String, String>| {
-            let on_n1 = on.values().filter(|node| *node == "n1").count();
-            on.len() == 2 && on_n1 == usize::from(!fails)
-        };
-        until("it to be cut off, or over", LIMIT, async || {
-            let on = world.agreed().await;
-            if cut.is_cut() || on.as_ref().is_ok_and(is_over) {
-                Ok(())
-            } else {
-                Err(format!("{on:?} after {} writes", cut.writes()))
-            }
-        })
-        .await
-        .unwrap();
-        let was_cut = cut.is_cut();
-        world.scene.stop();
-        world.scene.cut = None;
-        world.ec2.layer().cut = None;
-        world.scene.start().await;
-        until("it to be over", LIMIT, async || {
-            let on = world.agreed().await?;
-            if is_over(&on) {
-                Ok(())
-            } else {
-                Err(format!("{on:?}"))
-            }
-        })
-        .await
-        .unwrap();
-        world.ready().await;
-        if !was_cut {
-            assert!(allowed >= 5, "{allowed} writes are not all kinds of them");
-            return;
-        }
-        fails = !fails;
-    }
+    let mut world = World::with(&["n1", "n2"], "m6i.large").await;
+    world.scene.delete::<EgressIpam>("x").await;
+    let machines = Machines(&world.ec2, &world.machines);
+    story(&mut world.scene, &machines, &["10.0.0.0/24=a"], &[1, 3]).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod egress;
 
 use std::collections::BTreeSet;
 
+use egress::cut::{NoCloud, story};
 use egress::{ASKS, GIVEN, Scene, ipam};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
@@ -329,6 +330,16 @@ async fn no_two_of_many_namespaces_get_the_same_address_whenever_the_controller_
             namespace.annotations()[GIVEN]
         );
     }
+}
+
+#[tokio::test]
+async fn wherever_it_is_cut_off_the_next_one_leaks_nothing_and_doubles_nothing() {
+    let mut scene = Scene::ovn().await;
+    scene.stop();
+    scene.node("n1", "a", "10.0.0.250/24").await;
+    scene.node("n2", "a", "10.0.0.251/24").await;
+    scene.node("n3", "b", "10.1.0.250/24").await;
+    story(&mut scene, &NoCloud, &["10.0.0.0/24=a", "10.1.0.0/24=b"], &[1, 3]).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod egress;
 
 use std::collections::BTreeMap;
 
+use egress::cut::{NoCloud, story};
 use egress::sdn::{PLACED, has, host, namespace, net_namespace, places, wait_places};
 use egress::{ASKS, GIVEN, Scene};
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -15,11 +16,16 @@ use oooi_api::foreign::{HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::Network;
 use serde_json::json;
 
+/// Two nodes of zone `a`, and one of zone `b`.
+async fn three_nodes(scene: &Scene) {
+    host(scene, "n1", "a", "10.0.0.250").await;
+    host(scene, "n2", "a", "10.0.0.251").await;
+    host(scene, "n3", "b", "10.1.0.250").await;
+}
+
 async fn two_zones() -> Scene {
     let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
-    host(&scene, "n1", "a", "10.0.0.250").await;
-    host(&scene, "n2", "a", "10.0.0.251").await;
-    host(&scene, "n3", "b", "10.1.0.250").await;
+    three_nodes(&scene).await;
     scene.ipam("x", &["10.0.0.0/24=a", "10.1.0.0/24=b"]).await;
     scene.start().await;
     scene
@@ -147,9 +153,7 @@ async fn what_others_put_on_nodes_and_namespaces_stays_and_is_not_given_again() 
 #[tokio::test]
 async fn addresses_that_an_earlier_operator_placed_are_adopted_where_they_are() {
     let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
-    host(&scene, "n1", "a", "10.0.0.250").await;
-    host(&scene, "n2", "a", "10.0.0.251").await;
-    host(&scene, "n3", "b", "10.1.0.250").await;
+    three_nodes(&scene).await;
     scene
         .change::<HostSubnet>("n2", json!({"egressIPs": ["10.0.0.77"]}))
         .await;
@@ -198,29 +202,10 @@ async fn a_missing_netnamespace_stops_nobody_and_opting_out_frees_the_address() 
 }
 
 #[tokio::test]
-async fn it_converges_without_doubles_when_it_is_ended_again_and_again() {
-    let mut scene = two_zones().await;
-    for n in 0..8 {
-        namespace(&scene, &format!("crash-{n}"), n + 1, "x", "").await;
-        scene.controller_again().await;
-    }
-    scene.ready("n1", false).await;
-    for _ in 0..5 {
-        tokio::time::sleep(std::time::Duration::from_millis(40)).await;
-        scene.controller_again().await;
-        places(&scene).await; // never on two nodes
-    }
-    wait_places(&scene, "all on the others", |on| {
-        on.len() == 16 && on.values().all(|node| node != "n1")
-    })
-    .await;
-    scene.wait_says("x", "Ready", "True", "AllReady").await;
-    let n1 = scene
-        .wait("n1", "an empty record", |node: &Node| {
-            !node.annotations().contains_key(PLACED)
-        })
-        .await;
-    assert_eq!(n1.name_any(), "n1");
+async fn wherever_it_is_cut_off_the_next_one_leaks_nothing_and_doubles_nothing() {
+    let mut scene = Scene::empty(Some(Network::OpenShiftSdn)).await;
+    three_nodes(&scene).await;
+    story(&mut scene, &NoCloud, &["10.0.0.0/24=a", "10.1.0.0/24=b"], &[1, 3]).await;
 }
 
 #[tokio::test]

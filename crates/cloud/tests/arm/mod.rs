@@ -35,6 +35,9 @@ pub(crate) fn secret() -> BTreeMap<String, Vec<u8>> {
     pairs.into()
 }
 
+/// Whether a request, such as `PUT nic-w1`, gets through.
+pub(crate) type Gate = Box<dyn Fn(&str) -> bool + Send>;
+
 /// What it has, and what it does wrong.
 #[derive(Default)]
 pub(crate) struct Azure {
@@ -46,14 +49,16 @@ pub(crate) struct Azure {
     pub(crate) lose: usize,
     /// So many interfaces are changed by somebody else before they are written.
     pub(crate) race: usize,
+    /// Is told of each request before anything is done, and loses those for which it says no.
+    pub(crate) gate: Option<Gate>,
     /// The pool has outbound rules.
     pub(crate) outbound_rule: bool,
     /// Addresses that somebody else has.
     pub(crate) strangers: BTreeSet<String>,
     interfaces: BTreeMap<String, Value>,
     version: u32,
-    /// Operations that are not over, and how often they will still say so.
-    operations: BTreeMap<String, u32>,
+    /// Operations that are not over, the interface that each one changes, and how often it will still say so.
+    operations: BTreeMap<String, (String, u32)>,
     url: String,
 }
 
@@ -157,7 +162,11 @@ async fn answer(
     }
     let mut azure = azure.lock().unwrap();
     let last = path.rsplit('/').next().unwrap().to_owned();
-    azure.calls.push(format!("{method} {last}"));
+    let call = format!("{method} {last}");
+    if azure.gate.as_ref().is_some_and(|gate| !gate(&call)) {
+        return gone();
+    }
+    azure.calls.push(call);
     let bearer = headers.get("authorization").and_then(|value| value.to_str().ok());
     if bearer != Some(&format!("Bearer {TOKEN}")) {
         return fault(401, "InvalidAuthenticationToken", "who are you");
@@ -251,7 +260,7 @@ fn network(azure: &Azure) -> Response {
 }
 
 fn operation(azure: &mut Azure, name: &str) -> Response {
-    let left = azure.operations.get_mut(name).unwrap();
+    let (_, left) = azure.operations.get_mut(name).unwrap();
     let state = if *left > 0 { "InProgress" } else { "Succeeded" };
     *left = left.saturating_sub(1);
     let mut answer = json!({"status": state}).to_string().into_response();
@@ -269,6 +278,14 @@ fn write(azure: &mut Azure, name: &str, headers: &HeaderMap, body: &str) -> Resp
     let version = headers.get("if-match").unwrap().to_str().unwrap();
     if azure.interfaces[name]["etag"] != version {
         return fault(412, "PreconditionFailed", "changed meanwhile");
+    }
+    // One operation at a time, and it goes on whether anybody asks after it or not.
+    let mut running = azure.operations.values_mut();
+    if let Some((_, left)) = running.find(|(interface, left)| interface == name && *left > 0) {
+        *left -= 1;
+        let mut answer = fault(409, "AnotherOperationInProgress", "wait for it");
+        answer.headers_mut().insert("retry-after", "0".parse().unwrap());
+        return answer;
     }
     let mut wanted: Value = serde_json::from_str(body).unwrap();
     let mut others: BTreeSet<String> = azure.strangers.clone();
@@ -295,12 +312,11 @@ fn write(azure: &mut Azure, name: &str, headers: &HeaderMap, body: &str) -> Resp
     azure.version += 1;
     wanted["etag"] = json!(azure.version.to_string());
     let operation = format!("op-{}", azure.version);
-    azure.operations.insert(operation.clone(), 2);
+    azure.operations.insert(operation.clone(), (name.to_owned(), 2));
     azure.interfaces.insert(name.to_owned(), wanted);
     if azure.lose > 0 {
         azure.lose -= 1;
-        let broken = futures_util::stream::once(async { Err::<String, _>(std::io::Error::other("gone")) });
-        return Response::new(Body::from_stream(broken));
+        return gone();
     }
     let text = json!({"properties": {"provisioningState": "Updating"}}).to_string();
     let mut answer = (StatusCode::CREATED, text).into_response();
@@ -308,6 +324,12 @@ fn write(azure: &mut Azure, name: &str, headers: &HeaderMap, body: &str) -> Resp
     answer.headers_mut().insert("azure-asyncoperation", place);
     answer.headers_mut().insert("retry-after", "0".parse().unwrap());
     answer
+}
+
+/// An answer that breaks off before its first byte.
+fn gone() -> Response {
+    let broken = futures_util::stream::once(async { Err::<String, _>(std::io::Error::other("gone")) });
+    Response::new(Body::from_stream(broken))
 }
 
 fn fault(status: u16, code: &str, message: &str) -> Response {

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -17,40 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
+use super::cut::Cut;
+
 /// One for all tests of the process.
 static MOTO: OnceCell<Moto> = OnceCell::const_new();
-
-/// Lets so many writes through, to whomever they go, and after them nothing at all: as if the process had ended.
-#[derive(Clone)]
-pub(crate) struct Cut {
-    allowed: usize,
-    writes: Arc<AtomicUsize>,
-}
-
-impl Cut {
-    pub(crate) fn after(allowed: usize) -> Self {
-        Cut {
-            allowed,
-            writes: Arc::default(),
-        }
-    }
-
-    pub(crate) fn writes(&self) -> usize {
-        self.writes.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn is_cut(&self) -> bool {
-        self.writes() > self.allowed
-    }
-
-    /// Counts a write. False if it is one too many.
-    pub(crate) fn passes(&self, is_write: bool) -> bool {
-        if is_write {
-            self.writes.fetch_add(1, Ordering::SeqCst);
-        }
-        !self.is_cut()
-    }
-}
 
 /// What the layer does.
 #[derive(Default)]

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and each uses some of these"
 )]
 
+pub(crate) mod cut;
 pub(crate) mod ec2;
 mod fake_ovn;
 pub(crate) mod sdn;
@@ -64,7 +65,7 @@ pub(crate) struct Scene {
     /// How clouds are asked.
     pub(crate) cloud: CloudAccess,
     /// Cuts the controller off after so many writes.
-    pub(crate) cut: Option<ec2::Cut>,
+    pub(crate) cut: Option<cut::Cut>,
     controller: Option<JoinHandle<()>>,
     ovn: Option<JoinHandle<()>>,
     leading: watch::Sender<bool>,
@@ -125,6 +126,11 @@ impl Scene {
             }
         }
         scene
+    }
+
+    /// Whether something stands in for OVN-Kubernetes.
+    pub(crate) fn has_ovn(&self) -> bool {
+        self.ovn.is_some()
     }
 
     async fn clear<K: Kind>(&self) {
