@@ -138,8 +138,10 @@ test-net: testbed ## the servers against real clients, peers and Envoy, in netwo
 	cargo build --quiet -p oooi-dhcp -p oooi-dns --examples
 	$(STEP) "network tests" env OOOI_ENVOY="$$(testbed/build --where)/bin/envoy" cargo test --quiet --workspace --test 'net*'
 
-# Linking as a release is linked takes a quarter of an hour on two cores, and changes nothing that these tests look at.
+# To optimise and link as for a release takes a quarter of an hour on two cores, and changes nothing that these tests
+# look at.
 test-node e2e: export CARGO_PROFILE_RELEASE_LTO := off
+test-node e2e: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
 test-node e2e: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 
 .PHONY: test-node

@@ -105,38 +105,96 @@ impl Metrics {
 /// How long a server that failed waits before it is started again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// A server of an `Infra`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Gives out addresses.
+    Dhcp,
+    /// Answers for names.
+    Dns,
+    /// Leads to the control plane.
+    Gateway,
+}
+
+impl Server {
+    /// All of them.
+    pub const ALL: [Server; 3] = [Server::Dhcp, Server::Dns, Server::Gateway];
+
+    fn supervise(self, run: &Run) -> io::Result<JoinHandle<()>> {
+        match self {
+            Server::Dhcp => supervise("dhcp", run, dhcp),
+            Server::Dns => supervise("dns", run, dns),
+            Server::Gateway => supervise("proxy", run, proxy),
+        }
+    }
+}
+
 /// The servers while they run.
 pub struct Running {
-    servers: Vec<JoinHandle<()>>,
+    servers: Vec<Thread>,
+    run: Run,
+}
+
+/// One of them.
+struct Thread {
+    server: Server,
+    handle: JoinHandle<()>,
     stop: watch::Sender<bool>,
+}
+
+impl Thread {
+    fn start(server: Server, run: &Run) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let run = Run {
+            stopped,
+            ..run.clone()
+        };
+        Ok(Thread {
+            handle: server.supervise(&run)?,
+            server,
+            stop,
+        })
+    }
+
+    fn join(self) {
+        self.stop.send_replace(true);
+        // A thread that panicked has said so itself.
+        let _ = self.handle.join();
+    }
 }
 
 impl Running {
     /// Ends all servers: what is in flight is finished first.
     pub fn stop(self) {
-        self.stop.send_replace(true);
-        for server in self.servers {
-            // A thread that panicked has said so itself.
-            let _ = server.join();
+        for thread in &self.servers {
+            thread.stop.send_replace(true);
         }
+        self.servers.into_iter().for_each(Thread::join);
+    }
+
+    /// Ends one server and starts it again, in the network namespace of the caller; the others go on.
+    pub fn restart(&mut self, server: Server) -> io::Result<()> {
+        if let Some(index) = self.servers.iter().position(|thread| thread.server == server) {
+            self.servers.swap_remove(index).join();
+        }
+        self.servers.push(Thread::start(server, &self.run)?);
+        Ok(())
     }
 }
 
 /// Starts the servers.
 pub fn start(desired: &watch::Receiver<Arc<Desired>>, options: &Options) -> io::Result<Running> {
-    let (stop, stopped) = watch::channel(false);
     let run = Run {
         desired: desired.clone(),
-        stopped,
+        stopped: watch::channel(false).1,
         options: options.clone(),
         leases: Ledger::default(),
     };
-    let servers = vec![
-        supervise("dhcp", &run, dhcp)?,
-        supervise("dns", &run, dns)?,
-        supervise("proxy", &run, proxy)?,
-    ];
-    Ok(Running { servers, stop })
+    let servers = Server::ALL.map(|server| Thread::start(server, &run));
+    Ok(Running {
+        servers: servers.into_iter().collect::<io::Result<_>>()?,
+        run,
+    })
 }
 
 /// Why a server does not run.

@@ -7,6 +7,7 @@
 
 pub mod control_plane;
 mod node;
+mod restart;
 mod site;
 mod stand_in;
 mod story;
@@ -27,7 +28,7 @@ use oooi_plan::infra::API_SERVER;
 use tokio::net::TcpStream;
 
 use self::node::Node;
-use crate::up::{Engine, Running};
+use crate::up::{Engine, Running, Server};
 
 pub use site::{Blueprint, Site};
 pub use stand_in::StandIn;
@@ -121,26 +122,18 @@ pub fn run(options: Options, mut story: Story) -> Result<Outcome, Error> {
         };
         if index == 1 {
             change(&mut story, &site, &node, &lease, &reached);
-            renew(&mut story, &node, &lease, "renew the lease");
-            let restarted = story.step("lab", "restart the servers", || {
-                servers.stop();
-                Ok::<_, Error>((
-                    start(&site, &options.engine)?,
-                    "with the leases that they had".into(),
-                ))
+            story.step(&node.name, "renew the lease", || {
+                let address = renew(&node, &lease)?;
+                Ok::<_, node::Error>(((), format!("{address} again")))
             });
-            let Some(again) = restarted else {
-                return Ok(story.end());
-            };
-            servers = again;
-            renew(
-                &mut story,
-                &node,
-                &lease,
-                "renew the lease at a server that was restarted",
-            );
-            if let Some(service) = reached.iter().find(|reached| reached.service != API_SERVER) {
-                reach(&mut story, &node, &lease, service);
+            // Without a gateway there is little that could go on.
+            let restarted = Server::ALL.into_iter().filter(|_| !reached.is_empty());
+            for server in restarted {
+                let Some(again) = restart::restart(&mut story, &site, (&node, &lease), servers, server)
+                else {
+                    return Ok(story.end());
+                };
+                servers = again;
             }
         }
     }
@@ -227,19 +220,16 @@ fn boot(story: &mut Story, site: &Site, node: &Node, reached: &[Reached]) -> Opt
     Some(lease)
 }
 
-fn renew(story: &mut Story, node: &Node, lease: &Lease, step: &str) {
-    story.step(&node.name, step, || {
-        // A server that was just started may not listen yet: the client asks again, as every client does.
-        let again = node.renew(lease)?;
-        if again.address == lease.address {
-            Ok(((), format!("{} again", again.address)))
-        } else {
-            Err(node::Error::Unexpected(format!(
-                "got {} instead of {}",
-                again.address, lease.address
-            )))
-        }
-    });
+/// Renews a lease: the address must stay.
+fn renew(node: &Node, lease: &Lease) -> Result<Ipv4Addr, node::Error> {
+    let again = node.renew(lease)?.address;
+    if again == lease.address {
+        return Ok(again);
+    }
+    Err(node::Error::Unexpected(format!(
+        "got {again} instead of {}",
+        lease.address
+    )))
 }
 
 /// A name of the control plane resolves to the gateway, and TLS by it ends at the right service.

@@ -17,7 +17,7 @@ use super::control_plane::{Authority, Backend, serve};
 use super::stand_in::{StandIn, stand_ins};
 use super::topology::{self, Topology, VLAN_INTERFACE};
 use crate::desired::Desired;
-use crate::up::{self, Engine, Running};
+use crate::up::{self, Engine, Running, Server};
 
 /// Networks for the management side, of which the first that the VLAN does not overlap is taken.
 const MANAGEMENT: [Ipv4Net; 2] = [
@@ -207,6 +207,14 @@ impl Site {
             .topology
             .infra
             .run(async move || up::start(&desired, &options))??)
+    }
+
+    /// Ends one of the servers and starts it again; the others go on.
+    pub fn restart(&self, mut servers: Running, server: Server) -> Result<Running, Error> {
+        Ok(self
+            .topology
+            .infra
+            .run(async move || servers.restart(server).map(|()| servers))??)
     }
 
     /// A machine on the VLAN with nothing but its interface.
