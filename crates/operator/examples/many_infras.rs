@@ -1,5 +1,6 @@
 //! Many Infras at once on the test control plane: how long until each was looked after, how much memory that takes,
-//! and whether anything is written afterwards. `make bench-operator` runs it.
+//! and whether anything is written afterwards. A bare client then writes as often, the least that can be written: what
+//! the control plane itself needs for that is the floor. `make bench-operator` runs it.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,10 +14,10 @@ mod measure;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use measure::{Count, memory};
+use measure::{Count, memory, processor_times};
 use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_operator::context::{Images, Platform};
@@ -64,7 +65,7 @@ async fn main() {
         metrics: Metrics::default(),
         leading,
     };
-    let began = Instant::now();
+    let (began, idle) = (Instant::now(), processor_times());
     let manager = tokio::spawn(async move { manager::run(&options).await });
     let infras = Api::<Infra>::namespaced(client.clone(), NAMESPACE);
     until(
@@ -88,6 +89,7 @@ async fn main() {
     .unwrap();
     let took = began.elapsed();
     let (wrote, called) = (calls.writes(), calls.calls());
+    let busy = processor_times();
     // Quiet for ten seconds: then it is steady.
     let mut last = (calls.writes(), Instant::now());
     until(
@@ -127,11 +129,21 @@ async fn main() {
         memory("VmRSS"),
         memory("VmHWM"),
     );
+    println!("CPU time until looked after");
+    for (process, time) in &busy {
+        println!("  {:>6.1} s {process}", time - idle.get(process).unwrap_or(&0.0));
+    }
+    manager.abort();
+    let floor = write_bare(&client, wrote).await;
+    println!(
+        "floor                  {:.1} s for {wrote} writes of a bare client: {:.2} of that",
+        floor.as_secs_f64(),
+        took.as_secs_f64() / floor.as_secs_f64()
+    );
     println!("calls by kind");
     for (what, count) in calls.by_kind().into_iter().take(30) {
         println!("  {count:>8} {what}");
     }
-    manager.abort();
     cluster
         .kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])
         .await
@@ -143,6 +155,21 @@ fn is_looked_after(infra: &Infra) -> bool {
         .status
         .as_ref()
         .is_some_and(|status| status.observed_generation == infra.metadata.generation)
+}
+
+/// Applies as many small objects, as many at once as the manager has servers in hand.
+async fn write_bare(client: &Client, count: usize) -> Duration {
+    let objects = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let params = PatchParams::apply("bench").force();
+    let began = Instant::now();
+    stream::iter(0..count)
+        .for_each_concurrent(8, async |number| {
+            let name = format!("bare-{number}");
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}});
+            objects.patch(&name, &params, &Patch::Apply(object)).await.unwrap();
+        })
+        .await;
+    began.elapsed()
 }
 
 /// Each Infra has a VLAN of its own.

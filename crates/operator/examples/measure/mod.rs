@@ -1,4 +1,4 @@
-//! What measurements of the operator share: a cluster that is ready for it, a client that counts, and memory.
+//! What measurements of the operator share: a cluster that is ready for it, a client that counts, memory and CPU time.
 
 #![allow(
     clippy::unwrap_used,
@@ -99,4 +99,24 @@ pub(crate) fn memory(field: &str) -> u64 {
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
         .unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
+}
+
+/// The CPU time in seconds that this process and those of its control plane took so far, by their names.
+pub(crate) fn processor_times() -> BTreeMap<String, f64> {
+    /// Of a second: what the kernel counts in, on every Linux.
+    const TICKS: f64 = 100.0;
+    let stat = |process: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let (name, fields) = text.split_once('(')?.1.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let number = |index: usize| fields.get(index)?.parse::<f64>().ok();
+        // Its parent is the second field after the name, its time is in two.
+        Some((name.to_owned(), number(1)?, (number(11)? + number(12)?) / TICKS))
+    };
+    let own = stat("self").unwrap();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| stat(&entry.file_name().to_string_lossy()))
+        .filter(|(_, parent, _)| *parent == own.1)
+        .map(|(name, _, time)| (name, time))
+        .collect()
 }
