@@ -210,6 +210,12 @@ bench-xds: testbed ## the control plane of Envoy: 10 to 1,000 backends built, pu
 	cargo build --quiet --release -p oooi-xds --example xds_scale
 	bench/xds.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
 
+.PHONY: bench-regress
+bench-regress: ## instructions of the hot functions beside bench/baseline.json; more than 5 % growth fails; REGRESS=--write
+	@testbed/packages bench
+	for crate in dhcp dns proxy xds egress; do cargo build --quiet --release -p oooi-$$crate --example hot_$$crate; done
+	bench/regress.py $(REGRESS)
+
 .PHONY: bench-operator
 bench-operator: testbed ## the operator: 1,000 Infras on the test control plane; INFRAS=100 for fewer
 	cargo build --quiet --release -p oooi-operator --example many_infras
