@@ -117,6 +117,7 @@ test-unit: ## what needs neither root nor a cluster, in under a minute
 	$(STEP) "unit tests of the tools" $(PYTHON_TESTS) testbed
 	$(STEP) "unit tests of the image" $(PYTHON_TESTS) deploy/image
 	$(STEP) "unit tests of the book" $(PYTHON_TESTS) tools/book
+	$(STEP) "unit tests of the benchmarks" $(PYTHON_TESTS) bench
 	$(STEP) "shell blocks of the documentation" tools/book/blocks.py
 
 .PHONY: test-deploy
@@ -183,7 +184,7 @@ conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every 
 ##@ Measure
 
 .PHONY: bench
-bench: bench-dhcp bench-dns bench-proxy bench-xds ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
+bench: bench-dhcp bench-dns bench-proxy bench-xds bench-footprint bench-manager ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
 
 .PHONY: bench-dhcp
 bench-dhcp: ## DHCP: CPU per lease beside Kea, dhcpd, dnsmasq and a bare responder (root)
@@ -209,6 +210,18 @@ bench-proxy: testbed ## the gateway: CPU per connection, request and gigabyte be
 bench-xds: testbed ## the control plane of Envoy: 10 to 1,000 backends built, pushed and changed, with a real Envoy
 	cargo build --quiet --release -p oooi-xds --example xds_scale
 	bench/xds.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
+
+.PHONY: bench-footprint
+bench-footprint: testbed image ## memory of all that a hosted cluster needs, beside CoreDNS, Kea or dnsmasq, and Envoy (root)
+	@testbed/packages clients bench
+	cd bench/coredns && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o ../../target/bench/coredns .
+	cd bench/load && go build -trimpath -buildvcs=false -o ../../target/bench/load .
+	bench/footprint.py --envoy "$$(testbed/build --where)/bin/envoy" $(BENCH)
+
+.PHONY: bench-manager
+bench-manager: testbed image ## memory of the manager with 100 Infras, beside the least that one in Go takes
+	cd bench/manager && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o ../../target/bench/manager .
+	$(TESTBED) run -- bench/manager.py --testbed "$$(testbed/build --where)" $(BENCH)
 
 .PHONY: bench-regress
 bench-regress: ## instructions of the hot functions beside bench/baseline.json; more than 5 % growth fails; REGRESS=--write

@@ -229,7 +229,7 @@ def publish(name, title, result, text):
     versions = ", ".join(f"{peer} {number}" for peer, number in sorted(result["versions"].items()))
     facts = (
         f"{where['cores']} cores of {where['cpu']}, Linux {where['kernel']}, load {where['load']} at the end of the run; "
-        f"{versions}. {result['rounds']} rounds; medians, and the spread in parentheses."
+        f"{versions}. {result['rounds']} round{'s' if result['rounds'] > 1 else ''}; medians, and the spread in parentheses."
     )
     replace_part(ROOT / "docs/performance.md", name, f"## {title}\n\n{facts}\n\n{text}\n")
     print(f"\n{facts}\n\n{text}\n\nwritten: {path.relative_to(ROOT)}, docs/performance.md")

@@ -5,7 +5,7 @@
 //	load raw      ADDRESS SECONDS CONCURRENCY       the same without TLS, after a hello that names a backend
 //	load request  ADDRESS SECONDS CONCURRENCY       1 KiB there and back, over and over, on kept connections
 //	load bulk     ADDRESS MEGABYTES                 so much there and back on one connection
-//	load idle     ADDRESS COUNT                     opens connections, says so, and holds them until its input ends
+//	load idle     ADDRESS COUNT [NAME]              opens connections, says so, and holds them until its input ends
 //
 // Each prints one JSON object. A connection that fails is counted and ends the run with status 1 if it is one in a
 // hundred: a fast gateway that drops connections is not fast.
@@ -167,7 +167,7 @@ func once(address string, secured bool) error {
 			return err
 		}
 	} else {
-		if err := exchange(connection, hello(), make([]byte, len(hello()))); err != nil {
+		if err := exchange(connection, hello(plain), make([]byte, len(hello(plain)))); err != nil {
 			return err
 		}
 		if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
@@ -179,9 +179,9 @@ func once(address string, secured bool) error {
 }
 
 // A hello that names a backend and nothing else: what a gateway needs to route, and an echo can send back.
-func hello() []byte {
+func hello(name string) []byte {
 	sized := func(bytes []byte) []byte { return append([]byte{byte(len(bytes) >> 8), byte(len(bytes))}, bytes...) }
-	server := append([]byte{0}, sized([]byte(plain))...)
+	server := append([]byte{0}, sized([]byte(name))...)
 	extensions := append([]byte{0, 0}, sized(sized(server))...)
 	extensions = append(extensions, 0, 0x2b, 0, 3, 2, 3, 4)
 	body := append([]byte{3, 3}, make([]byte, 32)...)
@@ -250,12 +250,12 @@ func finish(all []time.Duration, result outcome, taken time.Duration) {
 }
 
 // A connection that is open and routed.
-func opened(address string) (net.Conn, error) {
+func opened(address, name string) (net.Conn, error) {
 	connection, err := dial(address)
 	if err != nil {
 		return nil, err
 	}
-	return connection, exchange(connection, hello(), make([]byte, len(hello())))
+	return connection, exchange(connection, hello(name), make([]byte, len(hello(name))))
 }
 
 func requests(address string) {
@@ -267,7 +267,7 @@ func requests(address string) {
 		case connection = <-kept:
 		default:
 			var err error
-			if connection, err = opened(address); err != nil {
+			if connection, err = opened(address, plain); err != nil {
 				return err
 			}
 		}
@@ -281,7 +281,7 @@ func requests(address string) {
 }
 
 func bulk(address string, megabytes int) {
-	connection, err := opened(address)
+	connection, err := opened(address, plain)
 	if err != nil {
 		fail(err.Error())
 	}
@@ -308,9 +308,13 @@ func bulk(address string, megabytes int) {
 }
 
 func idle(address string, count int) {
+	name := plain
+	if len(os.Args) > 4 {
+		name = os.Args[4]
+	}
 	held := make([]net.Conn, 0, count)
 	for range count {
-		connection, err := opened(address)
+		connection, err := opened(address, name)
 		if err != nil {
 			fail(fmt.Sprintf("after %d connections: %v", len(held), err))
 		}
