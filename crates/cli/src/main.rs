@@ -45,7 +45,8 @@ impl From<Outcome> for ExitCode {
 }
 
 /// musl's own lets threads wait for each other, and glibc's leaves holes between short-lived and kept blocks: with this one
-/// a cache of ten thousand names takes a third of the memory (docs/performance.md).
+/// a cache of ten thousand names takes a third of the memory. It would ask the kernel for huge pages: each of its few small
+/// areas would then take two mebibytes (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
