@@ -6,8 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use oooi_testkit::{Cluster, Namespace};
+use oooi_operator::egress_ipam::{self, CloudAccess, Network};
+use oooi_operator::metrics::Metrics;
+use oooi_operator::presence::Presence;
+use oooi_testkit::{Cluster, Namespace, until};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 struct Bed {
     cluster: &'static Cluster,
@@ -53,9 +57,13 @@ impl Bed {
     }
 
     fn oooi(&self, arguments: &[&str]) -> Output {
+        self.oooi_anywhere(&[arguments, &["-n", self.namespace.name()]].concat())
+    }
+
+    /// Of things that are in no namespace.
+    fn oooi_anywhere(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_oooi"))
             .args(arguments)
-            .args(["-n", self.namespace.name()])
             .env("KUBECONFIG", self.cluster.kubeconfig())
             .stdin(Stdio::null())
             .output()
@@ -213,4 +221,128 @@ async fn a_plan_says_what_it_would_change_and_changes_nothing() {
         difference.contains("Infra x would change:") && difference.contains("+   mtu: 1400"),
         "{difference}"
     );
+}
+
+/// The controller of EgressIPAMs, until the test ends.
+async fn control_egress(bed: &Bed) -> JoinSet<()> {
+    let client = bed.cluster.client().await.unwrap();
+    let (presence, follow) = Presence::of(client.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow);
+    tasks.spawn(async move {
+        let (_leads, leading) = tokio::sync::watch::channel(true);
+        let options = egress_ipam::Options {
+            client,
+            leading,
+            presence,
+            network: Some(Network::OvnKubernetes),
+            cloud: CloudAccess::new(None).unwrap(),
+            metrics: Metrics::default(),
+        };
+        egress_ipam::run(&options).await;
+    });
+    tasks
+}
+
+/// Waits until an EgressIPAM is shown with all of these words, and gives the code with which that ended.
+async fn shown_with(bed: &Bed, name: &str, words: &[&str]) -> Option<i32> {
+    let what = format!("{name} to be shown with {words:?}");
+    until(&what, Duration::from_secs(30), async || {
+        let shown = bed.oooi_anywhere(&["status", name, "--egress"]);
+        let screen = text(&shown.stdout);
+        match words.iter().all(|word| screen.contains(word)) {
+            true => Ok(shown.status.code()),
+            false => Err(format!("{screen}{}", text(&shown.stderr))),
+        }
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn an_egressipam_is_shown_with_its_networks_and_the_namespaces_that_lack_addresses() {
+    let bed = Bed::new("egress").await;
+    bed.cluster.define_neighbours().await.unwrap();
+    let name = bed.namespace.name(); // in no namespace, and of this test alone
+    let missing = bed.oooi_anywhere(&["status", name, "--egress"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let said = text(&missing.stderr);
+    assert!(said.contains(&format!("there is no EgressIPAM {name}")), "{said}");
+
+    let ipam = json!({
+        "apiVersion": "redhatcop.redhat.io/v1alpha1", "kind": "EgressIPAM", "metadata": {"name": name},
+        "spec": {"topologyLabel": "zone", "cidrAssignments": [{"CIDR": "10.77.0.0/24", "labelValue": name}]},
+    });
+    bed.cluster.apply(&ipam.to_string()).await.unwrap();
+    let code = shown_with(&bed, name, &["nobody counted yet who asks", "10.77.0.0/24"]).await;
+    assert_eq!(code, Some(3), "nobody looked after it yet");
+
+    let _controller = control_egress(&bed).await;
+    let asks = "egressip-ipam-operator.redhat-cop.io/egressipam";
+    let given = "egressip-ipam-operator.redhat-cop.io/egressips";
+    let annotate = async |namespace: &str, value: String| {
+        let arguments = ["annotate", "--overwrite", "namespace", namespace, value.as_str()];
+        bed.cluster.kubectl(&arguments).await.unwrap();
+    };
+    let wrong = bed.cluster.namespace("egress-wrong").await.unwrap();
+    annotate(name, format!("{asks}={name}")).await;
+    annotate(wrong.name(), format!("{given}=10.77.0.5, 10.77.0.6")).await;
+    annotate(wrong.name(), format!("{asks}={name}")).await;
+    let words = [
+        "2 namespaces ask",
+        wrong.name(),
+        "SpacesInList",
+        "NoEligibleNode",
+        "False",
+    ];
+    assert_eq!(shown_with(&bed, name, &words).await, Some(3));
+    let document = bed
+        .oooi_anywhere(&["status", name, "--egress", "-o", "json"])
+        .stdout;
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(document["schemaVersion"], 1);
+    let failing = document["failingNamespaces"].as_array().unwrap();
+    let told = |one: &Value| one["name"] == wrong.name() && one["reason"] == "SpacesInList";
+    assert!(failing.iter().any(told), "{failing:?}");
+    let network = &document["networks"][0];
+    assert_eq!(
+        (&network["CIDR"], &network["used"]),
+        (&json!("10.77.0.0/24"), &json!(1))
+    );
+
+    // The list is mended, and a node can carry both addresses; OVN-Kubernetes is not here to put them there.
+    annotate(wrong.name(), format!("{given}=10.77.0.5")).await;
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Test", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"zone": name},
+            "annotations": {"k8s.ovn.org/node-primary-ifaddr": json!({"ipv4": "10.77.0.250/24"}).to_string()}},
+    });
+    bed.cluster.apply(&node.to_string()).await.unwrap();
+    let patch = json!({"status": {"conditions": [ready]}}).to_string();
+    let arguments = [
+        "patch",
+        "node",
+        name,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    bed.cluster.kubectl(&arguments).await.unwrap();
+    shown_with(&bed, name, &["NotPlaced", "10.77.0.5 on no node yet"]).await;
+    for (namespace, address) in [(name, "10.77.0.1"), (wrong.name(), "10.77.0.5")] {
+        let object = format!("oooi-{name}-{namespace}");
+        let patch = json!({"status": {"items": [{"node": name, "egressIP": address}]}}).to_string();
+        let arguments = ["patch", "egressip", &object, "--type=merge", "-p", &patch];
+        bed.cluster.kubectl(&arguments).await.unwrap();
+    }
+    let code = shown_with(&bed, name, &["all 4 conditions are True"]).await;
+    assert_eq!(code, Some(0), "nothing needs attention");
+    // Nothing of it is left for whoever uses the cluster next.
+    bed.cluster
+        .kubectl(&["delete", "egressipam", name])
+        .await
+        .unwrap();
+    bed.cluster.kubectl(&["delete", "node", name]).await.unwrap();
 }
