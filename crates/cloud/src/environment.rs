@@ -1,7 +1,7 @@
 //! What the surroundings of the process say of clouds, by the names that the clouds' own tools use.
 
 /// What the surroundings say. Endpoints are given where a cloud is reached by another way than the public one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `AWS_ROLE_ARN`: the role of a web identity.
     pub role: Option<String>,
@@ -17,6 +17,10 @@ pub struct Environment {
     pub authority: Option<String>,
     /// `AZURE_RESOURCE_MANAGER_ENDPOINT`.
     pub resource_manager: Option<String>,
+    /// `HTTPS_PROXY`: the proxy by which clouds are asked. It may hold a password.
+    pub https_proxy: Option<String>,
+    /// `NO_PROXY`: who is asked without it.
+    pub no_proxy: Option<String>,
 }
 
 impl Environment {
@@ -31,6 +35,8 @@ impl Environment {
             metadata: get("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
             authority: get("AZURE_AUTHORITY_HOST"),
             resource_manager: get("AZURE_RESOURCE_MANAGER_ENDPOINT"),
+            https_proxy: get("HTTPS_PROXY").or_else(|| get("https_proxy")),
+            no_proxy: get("NO_PROXY").or_else(|| get("no_proxy")),
         }
     }
 }

@@ -5,11 +5,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use oooi_trust::TrustError;
+use rustls::ClientConfig;
 
+use crate::Environment;
 use crate::error::{Error, shown};
+use crate::proxy::Way;
 
 /// The body of a request.
 pub(crate) type Body = Full<std::collections::VecDeque<u8>>;
@@ -23,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Speaks HTTP, over TLS where the address says so.
 #[derive(Clone)]
 pub struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<HttpsConnector<Way>, Body>,
 }
 
 /// An answer.
@@ -59,16 +62,20 @@ impl Lost {
 }
 
 impl Http {
-    /// A client that trusts whom the host trusts.
-    pub fn new() -> Result<Self, TrustError> {
+    /// A client that trusts whom the host trusts, and goes by the proxy that the surroundings name.
+    pub fn new(environment: &Environment) -> Result<Self, TrustError> {
+        Ok(Self::trusting(oooi_trust::client()?, environment))
+    }
+
+    pub(crate) fn trusting(tls: ClientConfig, environment: &Environment) -> Self {
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(oooi_trust::client()?)
+            .with_tls_config(tls.clone())
             .https_or_http()
             .enable_http1()
-            .build();
-        Ok(Http {
+            .wrap_connector(Way::new(tls, environment));
+        Http {
             client: Client::builder(TokioExecutor::new()).build(connector),
-        })
+        }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Answer, Lost> {
@@ -113,7 +120,7 @@ pub(crate) fn body(text: String) -> Body {
 }
 
 /// An error and what it comes from.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

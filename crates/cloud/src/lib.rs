@@ -14,8 +14,11 @@ mod environment;
 mod error;
 mod form;
 mod http;
+#[cfg(test)]
+mod http_tests;
 mod pace;
 mod persist;
+mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -65,6 +68,15 @@ pub enum Pools {
     None,
 }
 
+/// Why a machine cannot carry addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unable {
+    /// One CamelCase word for it.
+    pub reason: &'static str,
+    /// What it is and what to do, after "the machine".
+    pub why: &'static str,
+}
+
 /// A cloud that must be asked for each address.
 pub trait Cloud: Send + Sync {
     /// What people call it.
@@ -72,6 +84,11 @@ pub trait Cloud: Send + Sync {
 
     /// The name of a machine in this cloud, out of a node's `providerID`; none if it is not of this cloud.
     fn machine_id(&self, provider_id: &str) -> Option<String>;
+
+    /// Why a machine of this cloud that has no name here cannot carry addresses, if that is known.
+    fn cannot_carry(&self, _provider_id: &str) -> Option<Unable> {
+        None
+    }
 
     /// The machines of these names, and what else uses addresses beside them.
     fn look<'a>(&'a self, ids: &'a BTreeSet<String>) -> BoxFuture<'a, Result<View, Error>>;

@@ -97,7 +97,12 @@ fn aws(environment: Environment, secret: Option<&[(&str, &str)]>) -> Aws {
         pairs.iter().map(pair).collect()
     });
     let reader = Arc::new(move || secret.clone());
-    Aws::new(Http::new().unwrap(), "eu-north-1", reader, environment)
+    Aws::new(
+        Http::new(&environment).unwrap(),
+        "eu-north-1",
+        reader,
+        environment,
+    )
 }
 
 const KEYS: [(&str, &str); 2] = [

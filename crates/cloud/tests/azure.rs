@@ -21,7 +21,12 @@ fn azure(arm: &Arm, secret: BTreeMap<String, Vec<u8>>) -> Azure {
         ..Environment::default()
     };
     let reader = Arc::new(move || Some(secret.clone()));
-    Azure::new(Http::new().unwrap(), Place::default(), reader, &environment)
+    Azure::new(
+        Http::new(&environment).unwrap(),
+        Place::default(),
+        reader,
+        &environment,
+    )
 }
 
 async fn look(azure: &Azure) -> View {

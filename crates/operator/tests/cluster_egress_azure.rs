@@ -121,6 +121,25 @@ async fn a_pool_with_outbound_rules_is_told_and_none_joins_no_pool() {
     scene.wait_says("x", "Ready", "True", "AllReady").await;
 }
 
+#[tokio::test]
+async fn a_machine_of_a_scale_set_is_told_and_the_others_go_on() {
+    let (mut scene, arm) = two_machines().await;
+    host(&scene, "n3", "a", "10.0.0.248").await;
+    let id = "azure:///subscriptions/sub/resourceGroups/RG/providers/Microsoft.Compute/virtualMachineScaleSets/w/virtualMachines/3";
+    let fields = json!({"spec": {"providerID": id}});
+    scene.change::<Node>("n3", fields).await;
+    scene.start().await;
+    namespace(&scene, "za", 1, "x", "").await;
+    wait_settled(&scene, &arm, &["10.0.0.4"]).await;
+    let told = scene
+        .wait_says("x", "CloudInSync", "False", "NodeInScaleSet")
+        .await;
+    assert!(format!("{told:?}").contains("let the nodeSelector pass it over"));
+    scene
+        .wait_event("n3", "NodeInScaleSet", "one of a scale set")
+        .await;
+}
+
 /// Azure, with machines that are called as their nodes.
 impl Cloud for Arm {
     fn cut(&self, cut: &Cut) {

@@ -21,6 +21,12 @@ pub(super) fn machine_id(provider_id: &str) -> Option<String> {
     }
 }
 
+/// Whether this is a machine of a scale set that keeps its machines alike. Those of a flexible one are like any other.
+pub(super) fn is_of_scale_set(provider_id: &str) -> bool {
+    let path = provider_id.to_ascii_lowercase();
+    path.starts_with("azure://") && path.contains("/virtualmachinescalesets/")
+}
+
 /// What names consist of. Nothing else becomes part of an address that is asked.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
@@ -72,9 +78,11 @@ mod tests {
             let cut = machine_id(&VM[..end]);
             assert!(cut.is_none() || end > VM.len() - 2, "{}", &VM[..end]);
         }
+        let of_set = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/x/virtualMachines/0";
+        assert!(is_of_scale_set(of_set) && !is_of_scale_set(VM));
         for wrong in [
             "aws:///a/i-1",
-            "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/x/virtualMachines/0",
+            of_set,
             "azure:///subscriptions/s?x/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/w1",
             "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a b",
         ] {

@@ -27,7 +27,7 @@ use crate::error::{Error, shown};
 use crate::http::{Answer, Http, body};
 use crate::pace::Pace;
 use crate::persist::{Failed, Kind, persist};
-use crate::{Cloud, Environment, Machine, Pools, SecretReader, View};
+use crate::{Cloud, Environment, Machine, Pools, SecretReader, Unable, View};
 use answer::{Interface, List, Network, Resource};
 use operation::{Progress, progress};
 use token::Tokens;
@@ -375,6 +375,13 @@ impl Cloud for Azure {
 
     fn machine_id(&self, provider_id: &str) -> Option<String> {
         ids::machine_id(provider_id)
+    }
+
+    fn cannot_carry(&self, provider_id: &str) -> Option<Unable> {
+        ids::is_of_scale_set(provider_id).then_some(Unable {
+            reason: "NodeInScaleSet",
+            why: "is one of a scale set, whose interfaces cannot be changed one by one: let the nodeSelector pass it over",
+        })
     }
 
     fn look<'a>(&'a self, ids: &'a BTreeSet<String>) -> BoxFuture<'a, Result<View, Error>> {

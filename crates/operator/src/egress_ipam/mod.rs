@@ -61,10 +61,11 @@ pub struct CloudAccess {
 impl CloudAccess {
     /// With the Secret of a namespace, and what the environment of this process says.
     pub fn new(namespace: Option<String>) -> Result<Self, oooi_cloud::TrustError> {
+        let environment = Environment::of_process();
         Ok(CloudAccess {
             namespace,
-            environment: Environment::of_process(),
-            http: Http::new()?,
+            http: Http::new(&environment)?,
+            environment,
         })
     }
 }

@@ -147,33 +147,44 @@ fn cloud(
     if let Some(trouble) = troubles.iter().find(|trouble| serves(&trouble.node)) {
         return Finding::fails(CLOUD, trouble.error.reason(), sentence(trouble));
     }
-    let names: Vec<&str> = without_machine(scene, plan, layout)
-        .map(|node| node.facts.name.as_str())
+    let lacks: Vec<(&str, Lack)> = without_machine(scene, plan, layout)
+        .map(|node| (node.facts.name.as_str(), lack(machines, node)))
         .collect();
-    if !names.is_empty() {
-        let message = format!(
-            "{} knows no machine of node {}: correct spec.providerID, or let another node be selected",
-            machines.cloud.name(),
-            names.join(", ")
-        );
-        return Finding::fails(CLOUD, "NodeWithoutMachine", message);
+    // One sort of node at a time: the others' own events tell of them.
+    if let Some((_, (reason, message))) = lacks.first() {
+        let alike = lacks.iter().filter(|(_, (other, _))| other == reason);
+        let names: Vec<&str> = alike.map(|(name, _)| *name).collect();
+        let message = format!("{} cannot carry addresses: {message}", names.join(", "));
+        return Finding::fails(CLOUD, reason, message);
     }
     Finding::holds(CLOUD, "InSync", "every address is on the machine of its node")
 }
 
-fn lacking_machines(scene: &Scene<'_>, plan: &Plan, machines: &Machines, carried: &mut Carried) {
+/// A word for what a node lacks, and a sentence.
+type Lack = (&'static str, String);
+
+/// Why a node has no machine.
+fn lack(machines: &Machines, node: &SeenNode) -> Lack {
     let cloud = machines.cloud.name();
+    let Some(id) = node.facts.provider_id.as_deref() else {
+        let message = format!("spec.providerID is not set: without it {cloud} cannot be asked for addresses");
+        return ("NodeWithoutMachine", message);
+    };
+    match machines.cloud.cannot_carry(id) {
+        Some(unable) => (unable.reason, format!("the machine `{id}` {}", unable.why)),
+        None => {
+            let message = format!("{cloud} has no running machine of the providerID `{id}`");
+            ("NodeWithoutMachine", message)
+        }
+    }
+}
+
+fn lacking_machines(scene: &Scene<'_>, plan: &Plan, machines: &Machines, carried: &mut Carried) {
     for layout in &scene.decision.layouts {
         for node in without_machine(scene, plan, layout) {
-            let message = match node.facts.provider_id.as_deref() {
-                None => {
-                    format!("spec.providerID is not set: without it {cloud} cannot be asked for addresses")
-                }
-                Some(id) => format!("{cloud} has no running machine of the providerID `{id}`"),
-            };
             carried
                 .unwell
-                .insert(node.facts.name.clone(), ("NodeWithoutMachine", message));
+                .insert(node.facts.name.clone(), lack(machines, node));
         }
     }
 }
