@@ -23,7 +23,7 @@ fn azure(arm: &Arm, secret: BTreeMap<String, Vec<u8>>) -> Azure {
     let reader = Arc::new(move || Some(secret.clone()));
     Azure::new(
         Http::new(&environment).unwrap(),
-        Place::default(),
+        &Place::default(),
         reader,
         &environment,
     )
@@ -157,4 +157,27 @@ async fn a_wrong_secret_is_denied_and_shown_nowhere() {
     assert!(matches!(error, Error::Denied { .. }), "{error}");
     assert!(!format!("{error} {error:?}").contains("hidden"));
     assert!(arm.azure().calls.is_empty());
+}
+
+#[tokio::test]
+async fn an_azure_stack_is_asked_where_the_cluster_says_and_tells_who_gives_tokens() {
+    let arm = Arm::with(&THREE).await;
+    arm.azure().stack = true;
+    let place = Place {
+        cloud: Some("AzureStackCloud".into()),
+        manager: Some(format!("{}/", arm.url)),
+    };
+    let environment = Environment::default();
+    let http = Http::new(&environment).unwrap();
+    let stack = Azure::new(http, &place, Arc::new(|| Some(arm::secret())), &environment);
+    let w1 = machine(&look(&stack).await, "w1");
+    stack.assign(&w1, &one("10.0.0.40", Pools::None)).await.unwrap();
+    assert_eq!(machine(&look(&stack).await, "w1").secondary, only("10.0.0.40"));
+    let asked = arm
+        .azure()
+        .calls
+        .iter()
+        .filter(|call| *call == "GET endpoints")
+        .count();
+    assert_eq!(asked, 1, "it is not asked again");
 }

@@ -7,6 +7,7 @@ mod answer;
 mod edit;
 mod ids;
 mod operation;
+mod place;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
@@ -30,6 +31,8 @@ use crate::persist::{Failed, Kind, persist};
 use crate::{Cloud, Environment, Machine, Pools, SecretReader, Unable, View};
 use answer::{Interface, List, Network, Resource};
 use operation::{Progress, progress};
+use place::Endpoints;
+pub use place::Place;
 use token::Tokens;
 
 /// Calls a second that the resource manager is asked at most, and how many at once.
@@ -44,10 +47,6 @@ const REPEATS: usize = 4;
 /// An operation that takes longer has an unknown end: the next look tells.
 const LONGEST_OPERATION: Duration = Duration::from_secs(180);
 
-/// Versions of the API of machines and of networks.
-const MACHINES: &str = "2024-07-01";
-const NETWORKS: &str = "2024-05-01";
-
 /// What Azure says where a pool has outbound rules, and what to do about it.
 const OUTBOUND_RULE: (&str, &str) = (
     "OutboundRule",
@@ -58,58 +57,38 @@ const OUTBOUND_RULE: (&str, &str) = (
 /// The resource manager of one of the clouds of Azure.
 pub struct Azure {
     http: Http,
-    manager: String,
+    /// Where it is asked, or why that is not known.
+    endpoints: Result<Endpoints, String>,
     tokens: Tokens,
     pace: std::sync::Mutex<Pace>,
 }
 
-/// Which of the clouds of Azure it is.
-#[derive(Clone, Debug, Default)]
-pub struct Place {
-    /// Its name, such as `AzureUSGovernmentCloud`; the public one if there is none.
-    pub cloud: Option<String>,
-    /// The resource manager of an Azure Stack.
-    pub manager: Option<String>,
-}
-
 impl Azure {
     /// The resource manager of a cloud of Azure.
-    pub fn new(http: Http, place: Place, secret: SecretReader, environment: &Environment) -> Self {
-        let (manager, authority) = match place.cloud.as_deref() {
-            Some("AzureUSGovernmentCloud") => (
-                "https://management.usgovcloudapi.net",
-                "https://login.microsoftonline.us",
-            ),
-            Some("AzureChinaCloud") => (
-                "https://management.chinacloudapi.cn",
-                "https://login.chinacloudapi.cn",
-            ),
-            _ => (
-                "https://management.azure.com",
-                "https://login.microsoftonline.com",
-            ),
-        };
-        let chosen = environment.resource_manager.clone().or(place.manager);
-        let plain = |text: String| text.trim_end_matches('/').to_owned();
-        let manager = plain(chosen.unwrap_or_else(|| manager.to_owned()));
-        let authority = plain(
-            environment
-                .authority
-                .clone()
-                .unwrap_or_else(|| authority.to_owned()),
-        );
+    pub fn new(http: Http, place: &Place, secret: SecretReader, environment: &Environment) -> Self {
+        let endpoints = Endpoints::of(place, environment);
+        let known = endpoints.as_ref().ok();
+        let login = known.and_then(|known| known.login.clone());
         Azure {
             tokens: Tokens {
                 http: http.clone(),
                 secret,
-                authority,
-                resource: manager.clone(),
+                manager: known.map(|known| known.manager.clone()).unwrap_or_default(),
+                login: tokio::sync::OnceCell::new_with(login),
                 kept: tokio::sync::Mutex::default(),
             },
             http,
-            manager,
+            endpoints,
             pace: std::sync::Mutex::new(Pace::new(PACE.0, PACE.1, Instant::now())),
         }
+    }
+
+    /// Where the cloud is asked.
+    fn endpoints(&self) -> Result<&Endpoints, Error> {
+        self.endpoints.as_ref().map_err(|why| Error::Unreachable {
+            call: "the resource manager".into(),
+            why: why.clone(),
+        })
     }
 
     /// Asks until there is an answer that tells something. `if_match` is the version that a write is for.
@@ -126,11 +105,12 @@ impl Azure {
         };
         let call = format!("{method} {}", called(url));
         // Nobody else gets our token, whatever an answer says.
+        let manager = &self.endpoints()?.manager;
         if !url
-            .strip_prefix(&self.manager)
+            .strip_prefix(manager)
             .is_some_and(|rest| rest.starts_with('/'))
         {
-            let why = format!("it is not at {}", self.manager);
+            let why = format!("it is not at {manager}");
             return Err(Error::Unreachable { call, why });
         }
         persist(kind, &self.pace, || {
@@ -186,7 +166,7 @@ impl Azure {
 
     async fn list<T: DeserializeOwned>(&self, path: &str, version: &str) -> Result<Vec<T>, Error> {
         let mut all = Vec::new();
-        let mut url = format!("{}{path}?api-version={version}", self.manager);
+        let mut url = format!("{}{path}?api-version={version}", self.endpoints()?.manager);
         loop {
             let List { value, next_link } = self.get::<List<T>>(&url).await?;
             all.extend(value);
@@ -198,11 +178,17 @@ impl Azure {
     }
 
     async fn view(&self, ids: &BTreeSet<String>) -> Result<View, Error> {
+        let Endpoints {
+            manager, versions, ..
+        } = self.endpoints()?;
         let groups: BTreeSet<String> = ids.iter().filter_map(|id| ids::group(id)).collect();
         let mut interface_of = BTreeMap::new();
         for group in &groups {
             let path = format!("{group}/providers/Microsoft.Compute/virtualMachines");
-            for machine in self.list::<Resource<answer::Machine>>(&path, MACHINES).await? {
+            for machine in self
+                .list::<Resource<answer::Machine>>(&path, versions.machines)
+                .await?
+            {
                 let id = machine.id.to_ascii_lowercase();
                 if let Some(interface) = machine.properties.interface().filter(|_| ids.contains(&id)) {
                     interface_of.insert(id, interface.to_ascii_lowercase());
@@ -213,7 +199,7 @@ impl Azure {
         let mut interfaces = BTreeMap::new();
         for group in &groups {
             let path = format!("{group}/providers/Microsoft.Network/networkInterfaces");
-            for interface in self.list::<Resource<Interface>>(&path, NETWORKS).await? {
+            for interface in self.list::<Resource<Interface>>(&path, versions.networks).await? {
                 interfaces.insert(interface.id.to_ascii_lowercase(), interface.properties);
             }
         }
@@ -238,8 +224,8 @@ impl Azure {
         let own: BTreeSet<&str> = view.machines.values().map(|one| one.interface.as_str()).collect();
         for network in &networks {
             let url = format!(
-                "{}{network}?api-version={NETWORKS}&$expand=subnets/ipConfigurations",
-                self.manager
+                "{manager}{network}?api-version={}&$expand=subnets/ipConfigurations",
+                versions.networks
             );
             let network: Resource<Network> = self.get(&url).await?;
             for (address, user) in network.properties.used() {
@@ -259,7 +245,10 @@ impl Azure {
         machine: &Machine,
         change: impl Fn(&Value) -> Result<Option<Value>, String> + Send,
     ) -> Result<(), Error> {
-        let url = format!("{}{}?api-version={NETWORKS}", self.manager, machine.interface);
+        let Endpoints {
+            manager, versions, ..
+        } = self.endpoints()?;
+        let url = format!("{manager}{}?api-version={}", machine.interface, versions.networks);
         let call = format!("PUT {}", called(&url));
         let began = Instant::now();
         for _ in 0..REPEATS {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use http::{HeaderValue, Request};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::answer;
+use super::place::{self, Login};
 use crate::SecretReader;
 use crate::error::{Error, shown};
 use crate::form::{Form, escape};
@@ -60,10 +61,10 @@ pub(super) fn principal(secret: Option<&BTreeMap<String, Vec<u8>>>) -> Result<Pr
 pub(super) struct Tokens {
     pub(super) http: Http,
     pub(super) secret: SecretReader,
-    /// Who gives them.
-    pub(super) authority: String,
-    /// What they are good for.
-    pub(super) resource: String,
+    /// Whom they are for.
+    pub(super) manager: String,
+    /// Who gives them, once that is known.
+    pub(super) login: OnceCell<Login>,
     /// The token, until when it is good, and for which client it was given.
     pub(super) kept: Mutex<Option<(HeaderValue, Timestamp, String)>>,
 }
@@ -83,12 +84,13 @@ impl Tokens {
         {
             return Ok(header.clone());
         }
+        let login = self.login.get_or_try_init(|| self.who_gives()).await?;
         let form = Form::default()
             .with("client_id", &principal.client)
             .with("grant_type", "client_credentials")
             .with(
                 "scope",
-                format!("{}/.default", self.resource.trim_end_matches('/')),
+                format!("{}/.default", login.audience.trim_end_matches('/')),
             );
         let form = match &principal.proof {
             Proof::Secret(secret) => form.with("client_secret", secret.expose_secret()),
@@ -103,15 +105,36 @@ impl Tokens {
                 .with("client_assertion", token.trim())
             }
         };
-        let (header, seconds) = self.ask(&principal.tenant, &form).await?;
+        let url = format!(
+            "{}/{}/oauth2/v2.0/token",
+            login.authority,
+            escape(&principal.tenant)
+        );
+        let (header, seconds) = self.ask(&url, &form).await?;
         let until = now + SignedDuration::from_secs(i64::from(seconds));
         *kept = Some((header.clone(), until, principal.client));
         Ok(header)
     }
 
-    async fn ask(&self, tenant: &str, form: &Form) -> Result<(HeaderValue, u32), Error> {
+    /// Asks the resource manager who gives tokens for it. It says so to everybody.
+    async fn who_gives(&self) -> Result<Login, Error> {
+        let call = "GET metadata/endpoints";
+        let url = format!("{}/metadata/endpoints?api-version=2015-01-01", self.manager);
+        let unreachable = |why: String| Error::Unreachable {
+            call: call.into(),
+            why,
+        };
+        let request = Request::get(url).body(body(String::new()));
+        let request = request.map_err(|error| unreachable(error.to_string()))?;
+        let answer = self.http.send(request).await.map_err(|lost| lost.error(call))?;
+        if !answer.status.is_success() {
+            return Err(unreachable(format!("the answer is {}", answer.status)));
+        }
+        place::login(&self.manager, &answer.text()).map_err(unreachable)
+    }
+
+    async fn ask(&self, url: &str, form: &Form) -> Result<(HeaderValue, u32), Error> {
         let call = "the request for a token";
-        let url = format!("{}/{}/oauth2/v2.0/token", self.authority, escape(tenant));
         let request = Request::post(url)
             .header(http::header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(body(form.encode()))

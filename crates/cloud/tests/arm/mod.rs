@@ -24,6 +24,9 @@ use tokio::task::JoinHandle;
 const GROUP: &str = "/subscriptions/sub/resourceGroups/RG";
 const TOKEN: &str = "hidden-token";
 
+/// What the tokens of an Azure Stack are good for.
+const AUDIENCE: &str = "https://management.contoso.example/4de1";
+
 /// The Secret that it knows.
 pub(crate) fn secret() -> BTreeMap<String, Vec<u8>> {
     let pairs = [
@@ -53,6 +56,9 @@ pub(crate) struct Azure {
     pub(crate) gate: Option<Gate>,
     /// The pool has outbound rules.
     pub(crate) outbound_rule: bool,
+    /// It is an Azure Stack: it says who gives tokens, for something else than its own address, and knows older
+    /// versions of the API alone.
+    pub(crate) stack: bool,
     /// Addresses that somebody else has.
     pub(crate) strangers: BTreeSet<String>,
     interfaces: BTreeMap<String, Value>,
@@ -157,16 +163,25 @@ async fn answer(
     body: String,
 ) -> Response {
     let path = uri.path().to_ascii_lowercase();
-    if path == "/tenant/oauth2/v2.0/token" {
-        return token(&body);
-    }
     let mut azure = azure.lock().unwrap();
+    if path == "/tenant/oauth2/v2.0/token" {
+        return token(&azure, &body);
+    }
     let last = path.rsplit('/').next().unwrap().to_owned();
     let call = format!("{method} {last}");
     if azure.gate.as_ref().is_some_and(|gate| !gate(&call)) {
         return gone();
     }
     azure.calls.push(call);
+    if azure.stack && path == "/metadata/endpoints" {
+        let authentication = json!({"loginEndpoint": format!("{}/", azure.url), "audiences": [AUDIENCE]});
+        let text = json!({"galleryEndpoint": "https://gallery.example/", "authentication": authentication});
+        return text.to_string().into_response();
+    }
+    let is_old = |query: &str| query.contains("=2018-11-01") || query.contains("=2020-06-01");
+    if azure.stack && !last.starts_with("op-") && !uri.query().is_some_and(is_old) {
+        return fault(400, "NoRegisteredProviderFound", "not of this version");
+    }
     let bearer = headers.get("authorization").and_then(|value| value.to_str().ok());
     if bearer != Some(&format!("Bearer {TOKEN}")) {
         return fault(401, "InvalidAuthenticationToken", "who are you");
@@ -191,11 +206,15 @@ async fn answer(
     }
 }
 
-fn token(form: &str) -> Response {
+fn token(azure: &Azure, form: &str) -> Response {
+    let scope = match azure.stack {
+        true => "scope=https%3A%2F%2Fmanagement.contoso.example%2F4de1%2F.default",
+        false => "scope=http%3A%2F%2F127.0.0.1",
+    };
     let right = form.contains("client_id=client&")
         && form.contains("client_secret=hidden-secret")
         && form.contains("grant_type=client_credentials")
-        && form.contains("scope=http%3A%2F%2F127.0.0.1");
+        && form.contains(scope);
     match right {
         true => json!({"token_type": "Bearer", "expires_in": 3599, "access_token": TOKEN})
             .to_string()
@@ -227,7 +246,7 @@ fn machines(azure: &Azure, query: &str) -> Response {
     let mut list = json!({"value": page.collect::<Vec<_>>()});
     if skip + 2 < names.len() {
         list["nextLink"] = json!(format!(
-            "{}{GROUP}/providers/Microsoft.Compute/virtualMachines?api-version=x&skip={}",
+            "{}{GROUP}/providers/Microsoft.Compute/virtualMachines?api-version=2020-06-01&skip={}",
             azure.url,
             skip + 2
         ));

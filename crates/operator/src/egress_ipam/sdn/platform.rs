@@ -56,7 +56,7 @@ pub(super) async fn machines(
             cloud: known.cloud_name,
             manager: known.arm_endpoint,
         };
-        Arc::new(Azure::new(http, place, secret, &environment))
+        Arc::new(Azure::new(http, &place, secret, &environment))
     };
     (Some(Machines::new(cloud, store)), following)
 }
