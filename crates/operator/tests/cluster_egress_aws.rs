@@ -213,6 +213,10 @@ async fn placement_respects_capacity() {
         failing[0].message.contains("every node for 10.0.0.6 is full"),
         "{failing:?}"
     );
+    world
+        .scene
+        .wait_event("ac", "NotPlaced", "every node for 10.0.0.6 is full")
+        .await;
     world.wait_settled(&["10.0.0.4", "10.0.0.5"]).await;
 }
 
@@ -229,6 +233,10 @@ async fn a_limit_that_nobody_knew_of_stops_one_address_and_no_other() {
     world
         .scene
         .wait_event("n1", "CloudRefused", "PrivateIpAddressLimitExceeded")
+        .await;
+    world
+        .scene
+        .wait_event("ab", "CloudRefused", "10.0.0.41 on node n1")
         .await;
     until("one of them to be there", LIMIT, async || {
         let on = world.machines["n1"].addresses().await;
@@ -370,6 +378,39 @@ async fn a_node_without_a_cloud_id_is_told_and_the_others_go_on() {
         .scene
         .wait_event("n2", "NodeWithoutMachine", "spec.providerID is not set")
         .await;
+}
+
+#[tokio::test]
+async fn deletion_without_the_cloud_undoes_the_rest_and_tells_what_is_left_until_the_cloud_is_back() {
+    let mut world = World::started(&["n1"]).await;
+    namespace(&world.scene, "aa", 1, "x", "").await;
+    world.wait_settled(&["10.0.0.4"]).await;
+    world.ready().await;
+    world.scene.stop();
+    world.ec2.layer().broken = Some("DescribeInstances");
+    world.scene.delete::<EgressIpam>("x").await;
+    world.scene.start().await;
+    let x = world
+        .scene
+        .wait_says("x", "Ready", "False", "CleanupFailed")
+        .await;
+    let said = format!("{x:?}");
+    assert!(
+        said.contains("10.0.0.4 on node n1") && said.contains("DescribeInstances"),
+        "{said}"
+    );
+    let aa = world.scene.api::<NetNamespace>().get("aa").await.unwrap();
+    assert!(aa.spec.egress_ips.is_empty(), "for this no cloud is needed");
+    let aa = world.scene.api::<Namespace>().get("aa").await.unwrap();
+    assert_eq!(aa.annotations().get(GIVEN), None, "nor for this");
+    assert_eq!(
+        world.machines["n1"].addresses().await,
+        set(&["10.0.0.4"]),
+        "it is known to be ours still"
+    );
+    world.ec2.layer().broken = None;
+    world.scene.wait_gone::<EgressIpam>("x").await;
+    world.wait_settled(&[]).await;
 }
 
 /// EC2, with the node of each machine.

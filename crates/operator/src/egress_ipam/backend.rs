@@ -64,6 +64,16 @@ pub(super) fn loads(scene: &Scene<'_>, on: impl Fn(&str) -> u32) -> BTreeMap<(St
     loads
 }
 
+/// What a namespace still waits for.
+pub(super) struct Waiting {
+    /// One CamelCase word for it.
+    pub(super) reason: &'static str,
+    /// A sentence.
+    pub(super) message: String,
+    /// Whether it comes by itself as a rule, and soon: nobody need hear of that.
+    pub(super) is_usual: bool,
+}
+
 /// What the network says.
 #[derive(Default)]
 pub(super) struct Carried {
@@ -71,8 +81,8 @@ pub(super) struct Carried {
     pub(super) nodes: BTreeMap<String, Finding>,
     /// By EgressIPAM: whether the cloud has what it should.
     pub(super) cloud: BTreeMap<String, Finding>,
-    /// By namespace: what is still waited for, as a reason and a sentence.
-    pub(super) waiting: BTreeMap<String, (&'static str, String)>,
+    /// By namespace: what is still waited for.
+    pub(super) waiting: BTreeMap<String, Waiting>,
     /// By EgressIPAM and node: what a node carries and can carry, its own address included.
     pub(super) loads: BTreeMap<(String, String), Load>,
     /// By EgressIPAM: what is odd.

@@ -15,7 +15,7 @@ use oooi_egress::{Claim, Node, Used, overlaps};
 use serde_json::json;
 
 use super::Options;
-use super::backend::{Backend, Carried, Scene, SeenNode};
+use super::backend::{Backend, Carried, Scene, SeenNode, Waiting};
 use super::decide::{Decision, FINALIZER, is_guarded};
 use super::edits::edit;
 use super::faults::Faults;
@@ -105,10 +105,14 @@ impl<B: Backend> Controller<B> {
         let mut carried = self.backend.carry_out(&self.writer, &scene, &mut faults).await;
         if let Some(why) = self.backend.is_blind() {
             let message = format!("no new address is given while it is not known which are in use: {why}");
-            let told = held_back
-                .into_iter()
-                .map(|name| (name, ("CloudUnknown", message.clone())));
-            carried.waiting.extend(told);
+            carried.waiting.extend(held_back.into_iter().map(|name| {
+                let waiting = Waiting {
+                    reason: "CloudUnknown",
+                    message: message.clone(),
+                    is_usual: false,
+                };
+                (name, waiting)
+            }));
         }
 
         self.metrics
@@ -320,9 +324,12 @@ impl<B: Backend> Controller<B> {
                 .outcomes
                 .get(name)
                 .and_then(|outcome| outcome.problem());
-            let (reason, message) = match (problem, faults.of_namespace(name)) {
-                (Some(problem), _) => (problem.reason(), Some(problem.to_string())),
-                (None, message) => ("ApplyFailed", message.map(str::to_owned)),
+            let waiting = carried.waiting.get(name).filter(|waiting| !waiting.is_usual);
+            let (reason, message) = match (problem, faults.of_namespace(name), waiting) {
+                (Some(problem), ..) => (problem.reason(), Some(problem.to_string())),
+                (None, Some(message), _) => ("ApplyFailed", Some(message.to_owned())),
+                (None, None, Some(waiting)) => (waiting.reason, Some(waiting.message.clone())),
+                (None, None, None) => ("", None),
             };
             for message in self
                 .told

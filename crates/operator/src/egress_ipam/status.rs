@@ -46,7 +46,8 @@ pub(super) fn failing(
         } else if let Some(message) = faults.of_namespace(name) {
             ("ApplyFailed", message.to_owned())
         } else {
-            carried.waiting.get(name).cloned()?
+            let waiting = carried.waiting.get(name)?;
+            (waiting.reason, waiting.message.clone())
         };
         Some(FailingNamespace {
             name: name.to_owned(),

@@ -21,7 +21,7 @@ use oooi_plan::object_name::object_name;
 use tokio::sync::Notify;
 
 use super::Options;
-use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, loads};
+use super::backend::{Backend, CLOUD, Carried, NODES, Scene, SeenNode, Waiting, loads};
 use super::decide::{Carry, Decision};
 use super::faults::Faults;
 use super::follow::follow;
@@ -245,9 +245,12 @@ fn report(scene: &Scene<'_>, wanted: &Wanted<'_>, known: &BTreeMap<String, Arc<E
                 "OVN-Kubernetes has put {} on no node yet: see EgressIP {name}",
                 missing.join(", ")
             );
-            carried
-                .waiting
-                .insert((*namespace).to_owned(), ("NotPlaced", message));
+            let waiting = Waiting {
+                reason: "NotPlaced",
+                message,
+                is_usual: true, // it always comes after us
+            };
+            carried.waiting.insert((*namespace).to_owned(), waiting);
         }
     }
     let items = known

@@ -112,26 +112,23 @@ impl Backend for Sdn {
     }
 
     async fn carry_out(&self, writer: &Writer, scene: &Scene<'_>, faults: &mut Faults) -> Carried {
-        if let Some(machines) = &self.machines
-            && let Some(failure) = machines.failure()
-        {
-            return report::blind(scene, &failure, faults);
-        }
-        let by_node = self
-            .machines
-            .as_ref()
-            .map(|machines| machines.by_node(scene.nodes));
         let known: BTreeMap<String, Arc<NetNamespace>> = self
             .net_namespaces
             .state()
             .into_iter()
             .map(|one| (one.name_any(), one))
             .collect();
-        let plan = Plan::of(scene, &self.hosts.state(), &known, by_node.as_ref());
-        // A namespace that leaves loses its addresses before nodes do; one that comes gets them after.
+        // A namespace that leaves loses its addresses before nodes do, and whether the cloud can be seen or not; one that
+        // comes gets them after.
         net_namespaces::release(writer, scene.decision, &known, faults).await;
-        let troubles = hosts::carry_out(writer, scene, &plan, self.machines.as_ref(), faults).await;
+        let machines = self.machines.as_ref();
+        if let Some(failure) = machines.and_then(Machines::failure) {
+            return report::blind(scene, &failure, faults);
+        }
+        let by_node = machines.map(|machines| machines.by_node(scene.nodes));
+        let plan = Plan::of(scene, &self.hosts.state(), &known, by_node.as_ref());
+        let troubles = hosts::carry_out(writer, scene, &plan, machines, faults).await;
         net_namespaces::assign(writer, scene.decision, &known, faults).await;
-        report::carried(scene, &plan, self.machines.as_ref(), &troubles, faults)
+        report::carried(scene, &plan, machines, &troubles, faults)
     }
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use oooi_cloud::Error;
 use oooi_egress::{Layout, Unplaced, read};
 
-use super::super::backend::{CLOUD, Carried, NODES, Scene, SeenNode, loads};
+use super::super::backend::{CLOUD, Carried, NODES, Scene, SeenNode, Waiting, loads};
 use super::super::faults::Faults;
 use super::interfaces::Trouble;
 use super::machines::Machines;
@@ -70,7 +70,7 @@ pub(super) fn carried(
             Unplaced::NoNode => format!("there is no healthy node for {address}"),
             Unplaced::Full => format!("every node for {address} is full"),
         };
-        carried.waiting.insert(namespace.clone(), ("NotPlaced", message));
+        waits(&mut carried, namespace, "NotPlaced", message);
     }
     if let Some(machines) = machines {
         lacking_machines(scene, plan, machines, &mut carried);
@@ -200,9 +200,7 @@ fn not_done(scene: &Scene<'_>, plan: &Plan, trouble: &Trouble, carried: &mut Car
         .iter()
         .filter_map(|address| plan.owners.get(address))
     {
-        carried
-            .waiting
-            .insert(namespace.clone(), (trouble.error.reason(), message.clone()));
+        waits(carried, namespace, trouble.error.reason(), message.clone());
     }
     for layout in &scene.decision.layouts {
         faults.again(&layout.name);
@@ -210,6 +208,16 @@ fn not_done(scene: &Scene<'_>, plan: &Plan, trouble: &Trouble, carried: &mut Car
     for ipam in &scene.decision.leaving {
         faults.say(ipam, None, message.clone());
     }
+}
+
+/// A namespace waits for what does not come by itself.
+fn waits(carried: &mut Carried, namespace: &str, reason: &'static str, message: String) {
+    let waiting = Waiting {
+        reason,
+        message,
+        is_usual: false,
+    };
+    carried.waiting.insert(namespace.to_owned(), waiting);
 }
 
 fn sentence(trouble: &Trouble) -> String {
