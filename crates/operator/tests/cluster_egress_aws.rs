@@ -413,6 +413,27 @@ async fn deletion_without_the_cloud_undoes_the_rest_and_tells_what_is_left_until
     world.wait_settled(&[]).await;
 }
 
+#[tokio::test]
+async fn what_an_egressipam_that_is_gone_left_on_machines_goes_as_soon_as_the_cloud_lets_it() {
+    let mut world = World::started(&["n1"]).await;
+    namespace(&world.scene, "aa", 1, "x", "").await;
+    world.wait_settled(&["10.0.0.4"]).await;
+    world.scene.stop();
+    world.ec2.layer().broken = Some("UnassignPrivateIpAddresses");
+    world.scene.delete::<EgressIpam>("x").await;
+    let by_force = json!({"metadata": {"finalizers": null}});
+    world.scene.change::<EgressIpam>("x", by_force).await;
+    world.scene.wait_gone::<EgressIpam>("x").await;
+    world.scene.start().await;
+    world
+        .scene
+        .wait_event("n1", "CloudDenied", "10.0.0.4 on node n1")
+        .await;
+    // Nothing changes in the cluster from now on.
+    world.ec2.layer().broken = None;
+    world.wait_settled(&[]).await;
+}
+
 /// EC2, with the node of each machine.
 struct Machines<'a>(&'a Ec2, &'a BTreeMap<String, Machine>);
 

@@ -11,6 +11,8 @@ pub(super) struct Faults {
     by_namespace: BTreeMap<String, String>,
     /// EgressIPAMs for which something is to be looked at again.
     outdated: BTreeSet<String>,
+    /// Whether everything is.
+    again: bool,
 }
 
 impl Faults {
@@ -26,9 +28,10 @@ impl Faults {
         self.say(ipam, namespace, error.to_string());
     }
 
-    /// Notes that an EgressIPAM is to be looked at again, for a reason that its conditions tell.
-    pub(super) fn again(&mut self, ipam: &str) {
-        self.outdated.insert(ipam.to_owned());
+    /// Notes that everything is to be looked at again, for a reason that conditions tell; or nobody, where no EgressIPAM
+    /// is left to have any.
+    pub(super) fn again(&mut self) {
+        self.again = true;
     }
 
     /// Notes a failure that is no refused write.
@@ -41,7 +44,7 @@ impl Faults {
 
     /// Whether nothing failed.
     pub(super) fn is_empty(&self) -> bool {
-        self.by_ipam.is_empty() && self.outdated.is_empty()
+        self.by_ipam.is_empty() && self.outdated.is_empty() && !self.again
     }
 
     /// Whether something of an EgressIPAM changed meanwhile, so that nobody knows yet whether all is done.

@@ -138,6 +138,7 @@ fn fields(record: &Record) -> Value {
 
 /// A node concerns every EgressIPAM: those that are carried out, and those that are being undone.
 fn note(faults: &mut Faults, scene: &Scene<'_>, error: &Error) {
+    faults.again();
     let layouts = scene.decision.layouts.iter().map(|layout| &layout.name);
     for ipam in layouts.chain(&scene.decision.leaving) {
         faults.note(ipam, None, error);

@@ -20,8 +20,8 @@ pub(super) fn blind(scene: &Scene<'_>, failure: &Error, faults: &mut Faults) -> 
     for layout in &scene.decision.layouts {
         let finding = Finding::fails(CLOUD, failure.reason(), message.clone());
         carried.cloud.insert(layout.name.clone(), finding);
-        faults.again(&layout.name);
     }
+    faults.again();
     for ipam in scene
         .ipams
         .iter()
@@ -202,9 +202,7 @@ fn not_done(scene: &Scene<'_>, plan: &Plan, trouble: &Trouble, carried: &mut Car
     {
         waits(carried, namespace, trouble.error.reason(), message.clone());
     }
-    for layout in &scene.decision.layouts {
-        faults.again(&layout.name);
-    }
+    faults.again();
     for ipam in &scene.decision.leaving {
         faults.say(ipam, None, message.clone());
     }
