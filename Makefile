@@ -184,7 +184,7 @@ conformance: testbed ## hold our types against VENDOR_CRDS=dir, and apply every 
 ##@ Measure
 
 .PHONY: bench
-bench: bench-dhcp bench-dns bench-proxy bench-xds bench-footprint bench-manager ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
+bench: bench-dhcp bench-dns bench-proxy bench-xds bench-operator bench-egress bench-footprint bench-manager ## side by side with the peers, into docs/performance.md; BENCH=--quick for two minutes each
 
 .PHONY: bench-dhcp
 bench-dhcp: ## DHCP: CPU per lease beside Kea, dhcpd, dnsmasq and a bare responder (root)
@@ -230,14 +230,16 @@ bench-regress: ## instructions of the hot functions beside bench/baseline.json; 
 	bench/regress.py $(REGRESS)
 
 .PHONY: bench-operator
-bench-operator: testbed ## the operator: 1,000 Infras on the test control plane; INFRAS=100 for fewer
+bench-operator: testbed ## the operator: 10, 100 and 1,000 Infras on the test control plane, beside a bare client's writes
+	cargo build --quiet -p oooi-testkit --bin testbed
 	cargo build --quiet --release -p oooi-operator --example many_infras
-	$(TESTBED) run -- target/release/examples/many_infras $(INFRAS)
+	bench/operator.py --testbed target/debug/testbed $(BENCH)
 
 .PHONY: bench-egress
 bench-egress: testbed ## egress addresses: 500 namespaces, 3 networks and 100 nodes on the test control plane
+	cargo build --quiet -p oooi-testkit --bin testbed
 	cargo build --quiet --release -p oooi-operator --example many_namespaces
-	$(TESTBED) run -- target/release/examples/many_namespaces $(NAMESPACES) $(NODES)
+	bench/egress.py --testbed target/debug/testbed $(BENCH)
 
 ##@ Check
 

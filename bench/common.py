@@ -128,6 +128,15 @@ def first():
     return ["nice", "-n", "-10"] if os.geteuid() == 0 else []
 
 
+def on_control_plane(testbed, program, *arguments):
+    """What a program found on a test control plane of its own: the line of JSON that it prints."""
+    command = [*first(), testbed, "run", "--", program, *arguments]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"{program.name} {' '.join(map(str, arguments))}: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
 def tree(pid):
     """A process and all below it."""
     pids = [pid]
@@ -228,8 +237,8 @@ def publish(name, title, result, text):
     where = result["machine"]
     versions = ", ".join(f"{peer} {number}" for peer, number in sorted(result["versions"].items()))
     facts = (
-        f"{where['cores']} cores of {where['cpu']}, Linux {where['kernel']}, load {where['load']} at the end of the run; "
-        f"{versions}. {result['rounds']} round{'s' if result['rounds'] > 1 else ''}; medians, and the spread in parentheses."
+        f"{where['cores']} cores of {where['cpu']}, Linux {where['kernel']}, load {where['load']} at the end of the run"
+        f"{'; ' + versions if versions else ''}. {result['rounds']} round{'s' if result['rounds'] > 1 else ''}; medians, and the spread in parentheses."
     )
     replace_part(ROOT / "docs/performance.md", name, f"## {title}\n\n{facts}\n\n{text}\n")
     print(f"\n{facts}\n\n{text}\n\nwritten: {path.relative_to(ROOT)}, docs/performance.md")

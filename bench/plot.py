@@ -18,6 +18,7 @@ PLOTS = {
     "dns": ("grown", r"cpu at (\d+)", "names in the cache", "CPU µs for a hit"),
     "proxy": ("idle", r"idle memory (\d+)", "idle connections", "KiB for each"),
     "xds": ("grown", r"cpu at (\d+)", "backends", "CPU µs for one moved endpoint"),
+    "operator": ("grown", r"cpu at (\d+)", "Infras", "manager's CPU ms for each"),
 }
 # Told apart by every eye (Okabe and Ito), in the order of the contenders; ours is black and thick.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"]

@@ -1,5 +1,6 @@
 //! Many namespaces with egress addresses at once, on OpenShift SDN without a cloud: how long until each has its
-//! addresses on nodes, what a lost node moves, and whether anything is written afterwards. `make bench-egress` runs it.
+//! addresses on nodes, what a lost node moves, and whether anything is written afterwards. `make bench-egress` runs it and
+//! reads the line of JSON that it prints.
 
 #![allow(
     clippy::unwrap_used,
@@ -89,22 +90,21 @@ async fn main() {
     let later = calls.writes() - quiet;
     controller.abort();
 
-    println!("namespaces, networks, nodes   {namespaces}, {NETWORKS}, {nodes}");
-    println!(
-        "all addresses on nodes        {:.1} s, {called} calls, {wrote} of them writes",
-        took.as_secs_f64()
-    );
-    println!(
-        "a lost node: moved, within    {moved} of {wanted}, {:.1} s",
-        failover.as_secs_f64()
-    );
-    println!("writes in 10 s after          {later}");
-    println!("memory, resident, at most     {} MiB", memory("VmHWM"));
-    println!("calls by kind");
+    let found = json!({
+        "on nodes s": took.as_secs_f64(),
+        "calls": called,
+        "writes": wrote,
+        "moved": moved,
+        "addresses": wanted,
+        "failover s": failover.as_secs_f64(),
+        "writes after": later,
+        "MiB": memory("VmHWM"),
+    });
+    println!("{found}");
+    eprintln!("calls by kind");
     for (what, count) in calls.by_kind().into_iter().take(15) {
-        println!("  {count:>8} {what}");
+        eprintln!("  {count:>8} {what}");
     }
-    assert!(took < Duration::from_secs(30), "it took longer than 30 s");
     assert_eq!(later, 0, "nothing changed, and something was written");
 }
 
