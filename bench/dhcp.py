@@ -23,8 +23,9 @@ SERVER, CLIENT = "10.0.0.2", "10.0.0.9"
 QUIET = 200
 MOST_DROPPED = 0.01
 # What is tried for the most leases a second, from a place near where each contender was found; a step takes 2 s.
-LADDER = [100, 200, 300, 375, 500, 750, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 14_000]
-START = {"oooi": 8000, "floor": 10_000, "floor, not synced": 10_000, "Kea": 4000, "dhcpd": 500, "dnsmasq": 300}
+# All steps together must not empty the pool of 130,000 addresses, so that they are far apart where the rates are high.
+LADDER = [100, 200, 300, 375, 500, 750, 1000, 1500, 2000, 3000, 4000, 4500, 5000, 5500, 6000, 7000, 8000, 10_000, 12_000, 14_000]
+START = {"oooi": 8000, "floor": 8000, "floor, not synced": 8000, "Kea": 4500, "dhcpd": 500, "dnsmasq": 300}
 
 
 class Contender:
@@ -81,11 +82,16 @@ class Contender:
         return outcome
 
     def ceiling(self):
-        """The most leases a second with at most one in a hundred lost, by steps up or down."""
+        """The most leases a second with at most one in a hundred lost, by steps up or down.
+
+        A step that fails is tried once more: a neighbour who stops the disk for a moment decides one try, seldom two.
+        """
         at = LADDER.index(START[self.name])
         best, step = None, 1
         while 0 <= at < len(LADDER):
             outcome = self.measured(LADDER[at], 2)
+            if outcome["drops"] > MOST_DROPPED:
+                outcome = self.measured(LADDER[at], 2)
             if outcome["drops"] <= MOST_DROPPED:
                 best = {**outcome, "rate": outcome["leases"] / 2}
                 if step < 0:

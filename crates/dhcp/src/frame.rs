@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::mac::Mac;
 use crate::message::{COOKIE, HEADER};
-use crate::options::{Options, code};
+use crate::options::{self, Options, code};
 
 const ETHERNET: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -116,8 +116,8 @@ pub fn hear(frame: &[u8]) -> Option<Heard> {
             if fixed.first() != Some(&2) || *cookie != COOKIE {
                 return None;
             }
-            let options = Options::new(options, &[], &[]).ok()?;
-            let server = options.fixed::<4>(code::SERVER_ID).ok()??;
+            let options = Options::read(options, &[], &[]).ok()?;
+            let server = options::fixed::<4>(&options.server_id, code::SERVER_ID).ok()??;
             Some(Heard::Serves(Ipv4Addr::from(server), sender))
         }
         _ => None,

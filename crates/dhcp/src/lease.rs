@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use crate::client_id::ClientId;
 use crate::mac::Mac;
 use crate::time::Timestamp;
 
@@ -14,7 +15,7 @@ pub struct Lease {
     /// The hardware address of its client.
     pub mac: Mac,
     /// The identifier of its client; hardware type and address if it sent none.
-    pub id: Arc<[u8]>,
+    pub id: ClientId,
     /// The name of its client, if it is known.
     pub host_name: Option<Arc<str>>,
     /// Its client was a known virtual machine: the lease goes when the machine goes.

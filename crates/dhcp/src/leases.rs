@@ -1,21 +1,26 @@
 //! The table of leases, in memory.
 //!
 //! One record an address, found by address, by client identifier and by hardware address. [`Leases::put`] is the
-//! only way in. Two queues by expiry say which address has been unused for longest: one of records that a store
-//! keeps, one of offers, which only memory knows. Offers are bounded: beyond [`MAX_OFFERS`] the oldest is
-//! forgotten, so that a flood of made-up clients costs no more than that.
+//! only way in. A record keeps its place as long as its address has one, and the indexes name places: to renew a
+//! lease touches none of them. Two queues by expiry say which address has been unused for longest: one of records
+//! that a store keeps, one of offers, which only memory knows. Offers are bounded: beyond [`MAX_OFFERS`] the oldest
+//! is forgotten, so that a flood of made-up clients costs no more than that.
 //!
 //! The table holds facts, no policy: whether an address may be given to a client is decided in `respond`.
 
+mod index;
+
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+
+use slab::Slab;
 
 use crate::config::Config;
 use crate::lease::{Lease, State};
 use crate::mac::Mac;
 use crate::time::Timestamp;
+use index::{Hashing, Index};
 
 /// The most offers that are remembered at once.
 pub const MAX_OFFERS: usize = 8192;
@@ -23,11 +28,13 @@ pub const MAX_OFFERS: usize = 8192;
 /// Every lease that the server knows.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
-    by_address: HashMap<Ipv4Addr, Lease>,
-    /// The latest address of a client by its identifier.
-    by_id: HashMap<Arc<[u8]>, Ipv4Addr>,
-    /// Every address of a hardware address.
-    by_mac: BTreeSet<(Mac, Ipv4Addr)>,
+    records: Slab<Lease>,
+    by_address: Index,
+    /// The latest record of a client by its identifier.
+    by_id: Index,
+    /// Every record of a hardware address.
+    by_mac: Index,
+    hashing: Hashing,
     stored: BTreeSet<(Timestamp, Ipv4Addr)>,
     offers: BTreeSet<(Timestamp, Ipv4Addr)>,
     /// No address that another client had is given away before this moment.
@@ -79,6 +86,17 @@ impl Leases {
         };
     }
 
+    /// The wall clock may have jumped since the `newest` moment that the store has seen, while no server ran: what was a
+    /// lease then and is over now may have its holder. No address changes hands for as long as the longest had left.
+    pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) {
+        let doubtful = self
+            .iter()
+            .filter(|lease| lease.is_live(newest) && !lease.is_live(now));
+        if let Some(left) = doubtful.map(|lease| lease.expires.since(newest)).max() {
+            self.hold_expired_until(now.after(left));
+        }
+    }
+
     /// No address that another client had is given away before `until`.
     pub fn hold_expired_until(&mut self, until: Timestamp) {
         self.hold_expired_until = until;
@@ -86,35 +104,42 @@ impl Leases {
 
     /// The record of an address.
     pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {
-        self.by_address.get(&address)
+        self.records.get(self.place(address)?)
+    }
+
+    fn place(&self, address: Ipv4Addr) -> Option<usize> {
+        let has_it = |lease: &Lease| lease.address == address;
+        self.by_address
+            .find(&self.records, self.hashing.address(address), has_it)
     }
 
     /// The latest record of a client by its identifier.
     pub fn of_id(&self, id: &[u8]) -> Option<&Lease> {
-        self.get(*self.by_id.get(id)?)
+        let has_it = |lease: &Lease| *lease.id == *id;
+        self.records
+            .get(self.by_id.find(&self.records, self.hashing.id(id), has_it)?)
     }
 
     /// Every record of a hardware address.
     pub fn of_mac(&self, mac: Mac) -> impl Iterator<Item = &Lease> {
-        let all = (mac, Ipv4Addr::UNSPECIFIED)..=(mac, Ipv4Addr::BROADCAST);
         self.by_mac
-            .range(all)
-            .filter_map(|(_, address)| self.get(*address))
+            .all(&self.records, self.hashing.mac(mac))
+            .filter(move |lease| lease.mac == mac)
     }
 
     /// Every record.
     pub fn iter(&self) -> impl Iterator<Item = &Lease> {
-        self.by_address.values()
+        self.records.iter().map(|(_, lease)| lease)
     }
 
     /// How many records there are.
     pub fn len(&self) -> usize {
-        self.by_address.len()
+        self.records.len()
     }
 
     /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
-        self.by_address.is_empty()
+        self.records.is_empty()
     }
 
     /// How many records are offers.
@@ -124,55 +149,80 @@ impl Leases {
 
     /// Writes a record in place of the address's former one.
     pub fn put(&mut self, lease: Lease) {
-        self.unlink(lease.address);
-        let queue = if lease.state.is_stored() {
-            &mut self.stored
-        } else {
-            &mut self.offers
+        let (queued, state) = ((lease.expires, lease.address), lease.state);
+        let place = match self.place(lease.address) {
+            Some(place) => self.replace(place, lease),
+            None => self.insert(lease),
         };
-        queue.insert((lease.expires, lease.address));
-        self.by_mac.insert((lease.mac, lease.address));
+        self.queue(state).insert(queued);
         // A quarantined address has no client: it must not come up as the latest address of one.
-        if lease.state != State::Declined {
-            self.by_id.insert(lease.id.clone(), lease.address);
+        if state != State::Declined {
+            self.by_id.set(
+                &self.records,
+                place,
+                |lease| self.hashing.id(&lease.id),
+                |a, b| a.id == b.id,
+            );
         }
-        self.by_address.insert(lease.address, lease);
-        while self
-            .fresh
-            .vacated
-            .last()
-            .is_some_and(|address| self.by_address.contains_key(address))
+        while let Some(address) = self.fresh.vacated.last()
+            && self.place(*address).is_some()
         {
             self.fresh.vacated.pop();
         }
-        while self.offers.len() > MAX_OFFERS {
-            let Some(&(_, oldest)) = self.offers.first() else {
-                break;
-            };
+        while self.offers.len() > MAX_OFFERS
+            && let Some(&(_, oldest)) = self.offers.first()
+        {
             self.forget(oldest);
         }
     }
 
-    /// Drops the record of an address.
-    pub fn forget(&mut self, address: Ipv4Addr) {
-        if self.unlink(address).is_some() {
-            self.fresh.vacated.push(address);
-        }
+    fn insert(&mut self, lease: Lease) -> usize {
+        let place = self.records.insert(lease);
+        self.by_address
+            .add(&self.records, place, |lease| self.hashing.address(lease.address));
+        self.by_mac
+            .add(&self.records, place, |lease| self.hashing.mac(lease.mac));
+        place
     }
 
-    fn unlink(&mut self, address: Ipv4Addr) -> Option<Lease> {
-        let lease = self.by_address.remove(&address)?;
-        let queue = if lease.state.is_stored() {
+    fn replace(&mut self, place: usize, lease: Lease) -> usize {
+        if let Some(record) = self.records.get_mut(place) {
+            let same_client = record.id == lease.id && lease.state != State::Declined;
+            let same_hardware = record.mac == lease.mac;
+            let former = std::mem::replace(record, lease);
+            self.queue(former.state).remove(&(former.expires, former.address));
+            if !same_client {
+                self.by_id.remove(self.hashing.id(&former.id), place);
+            }
+            if !same_hardware {
+                self.by_mac.remove(self.hashing.mac(former.mac), place);
+                self.by_mac
+                    .add(&self.records, place, |lease| self.hashing.mac(lease.mac));
+            }
+        }
+        place
+    }
+
+    /// Drops the record of an address.
+    pub fn forget(&mut self, address: Ipv4Addr) {
+        let Some(place) = self.place(address) else { return };
+        let Some(lease) = self.records.try_remove(place) else {
+            return;
+        };
+        self.queue(lease.state).remove(&(lease.expires, address));
+        self.by_address.remove(self.hashing.address(address), place);
+        self.by_id.remove(self.hashing.id(&lease.id), place);
+        self.by_mac.remove(self.hashing.mac(lease.mac), place);
+        self.fresh.vacated.push(address);
+    }
+
+    /// The queue of records that stand so.
+    fn queue(&mut self, state: State) -> &mut BTreeSet<(Timestamp, Ipv4Addr)> {
+        if state.is_stored() {
             &mut self.stored
         } else {
             &mut self.offers
-        };
-        queue.remove(&(lease.expires, address));
-        if self.by_id.get(&lease.id) == Some(&address) {
-            self.by_id.remove(&lease.id);
         }
-        self.by_mac.remove(&(lease.mac, address));
-        Some(lease)
     }
 
     /// The address to give to a client that has none: one that nobody had, or the one unused for longest.
@@ -205,7 +255,7 @@ impl Leases {
     }
 
     fn is_fresh(&self, config: &Config, address: Ipv4Addr) -> bool {
-        config.is_dynamic(address) && !self.by_address.contains_key(&address)
+        config.is_dynamic(address) && self.place(address).is_none()
     }
 
     fn longest_unused(&self, config: &Config, now: Timestamp) -> Option<Ipv4Addr> {

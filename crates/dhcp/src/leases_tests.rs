@@ -1,5 +1,7 @@
 use super::*;
 use crate::testing::fixture;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
@@ -10,11 +12,10 @@ fn address(last: u8) -> Ipv4Addr {
 
 fn lease(last: u8, client: u8, state: State, expires: Timestamp) -> Lease {
     let mac = Mac([2, 0, 0, 0, 0, client]);
-    let id = Arc::from([1, 2, 0, 0, 0, 0, client]);
     Lease {
         address: address(last),
         mac,
-        id,
+        id: [1, 2, 0, 0, 0, 0, client].into(),
         host_name: None,
         machine: false,
         state,
@@ -51,6 +52,25 @@ fn no_expired_address_changes_hands_while_expiries_are_held() {
 }
 
 #[test]
+fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_had_left() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let stored = vec![lease(10, 1, State::Bound, later(50))];
+    let (newest, day) = (later(20), 86_400);
+    let mut leases = Leases::new(&config, stored, later(day));
+    leases.doubt_time_since(newest, later(day));
+    assert_eq!(leases.free(&config, later(day + 29)), None);
+    assert_eq!(leases.free(&config, later(day + 30)), Some(address(10)));
+}
+
+#[test]
+fn a_lease_that_was_over_when_the_store_was_last_written_is_in_no_doubt() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], later(90));
+    leases.doubt_time_since(later(10), later(90));
+    assert_eq!(leases.free(&config, later(90)), Some(address(10)));
+}
+
+#[test]
 fn offers_are_bounded_and_the_oldest_is_forgotten_and_found_again() {
     let config = fixture::config(|spec| {
         spec.network_config.cidr = "192.168.0.0/16".into();
@@ -63,7 +83,7 @@ fn offers_are_bounded_and_the_oldest_is_forgotten_and_found_again() {
         let [_, a, b, c] = client.to_be_bytes();
         let expires = NOW.after(Duration::from_millis(u64::from(client)));
         let mut offer = lease(0, 0, State::Offered, expires);
-        (offer.address, offer.mac, offer.id) = (address, Mac([2, 0, 0, a, b, c]), Arc::from([9, a, b, c]));
+        (offer.address, offer.mac, offer.id) = (address, Mac([2, 0, 0, a, b, c]), [9, a, b, c].into());
         leases.put(offer);
         assert!(leases.offers() <= MAX_OFFERS && leases.len() <= MAX_OFFERS);
     }
@@ -124,4 +144,50 @@ fn addresses_that_left_the_pool_are_forgotten_once_unused() {
     assert!(leases.get(address(10)).is_some() && leases.get(address(11)).is_none());
     leases.adopt(&config, later(5));
     assert!(leases.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn records_are_found_by_all_that_they_say_and_by_nothing_that_they_said(
+        steps in proptest::collection::vec((0..6_u8, 0..4_u8, 0..4_u8, 0..4_usize), 1..80),
+    ) {
+        let mut leases = Leases::default();
+        let mut records: BTreeMap<Ipv4Addr, Lease> = BTreeMap::new();
+        let mut latest: BTreeMap<Vec<u8>, Ipv4Addr> = BTreeMap::new();
+        for (last, mac, id, what) in steps {
+            let mut lease = lease(last, mac, State::Bound, later(u64::from(last)));
+            // The identifier of client 3 is one of those that take memory of their own.
+            lease.id = if id == 3 { [3; 20].into() } else { [id].into() };
+            latest.retain(|_, address| *address != lease.address);
+            match [State::Bound, State::Offered, State::Declined].get(what) {
+                Some(state) => {
+                    lease.state = *state;
+                    if *state != State::Declined {
+                        latest.insert(lease.id.to_vec(), lease.address);
+                    }
+                    records.insert(lease.address, lease.clone());
+                    leases.put(lease);
+                }
+                None => {
+                    records.remove(&lease.address);
+                    leases.forget(lease.address);
+                }
+            }
+            let offers = records.values().filter(|lease| lease.state == State::Offered);
+            prop_assert_eq!((leases.len(), leases.offers()), (records.len(), offers.count()));
+            for last in 0..6 {
+                prop_assert_eq!(leases.get(address(last)), records.get(&address(last)));
+            }
+            for id in [&[0][..], &[1], &[2], &[3; 20]] {
+                let found = leases.of_id(id).map(|lease| lease.address);
+                prop_assert_eq!(found, latest.get(id).copied());
+            }
+            for n in 0..4 {
+                let mac = Mac([2, 0, 0, 0, 0, n]);
+                let found: BTreeSet<Ipv4Addr> = leases.of_mac(mac).map(|lease| lease.address).collect();
+                let own = records.values().filter(|lease| lease.mac == mac);
+                prop_assert_eq!(found, own.map(|lease| lease.address).collect());
+            }
+        }
+    }
 }

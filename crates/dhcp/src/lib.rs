@@ -11,6 +11,7 @@
 #![warn(clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::indexing_slicing))]
 
+pub mod client_id;
 pub mod config;
 pub mod control;
 pub mod frame;

@@ -4,11 +4,10 @@
 //! hardware type, the bounds of every option, and the size of the options that steer a decision. What it refuses
 //! is a [`Malformed`], whose label counts it in a metric.
 
-use std::borrow::Cow;
 use std::net::Ipv4Addr;
 
 use crate::mac::Mac;
-use crate::options::{Options, code};
+use crate::options::{Options, code, fixed};
 
 /// Length of the fields before the magic cookie.
 pub(crate) const HEADER: usize = 236;
@@ -51,7 +50,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// One of each, for the reference of metrics.
+    /// One of each, for the series that are there from the beginning.
     pub(crate) const EXAMPLES: [Malformed; 10] = [
         Malformed::Truncated,
         Malformed::Oversized,
@@ -141,16 +140,16 @@ pub struct Message<'a> {
     pub giaddr: Ipv4Addr,
     /// The client's hardware address.
     pub mac: Mac,
-    /// All options.
+    /// The options.
     pub options: Options<'a>,
     /// The address that the client asks for (option 50).
     pub requested: Option<Ipv4Addr>,
     /// The server that the client chose (option 54).
     pub server: Option<Ipv4Addr>,
-    /// The client's identifier (option 61), if it sent one.
-    pub client_id: Option<Cow<'a, [u8]>>,
     /// The largest message that the client takes (option 57).
     pub max_size: Option<u16>,
+    /// What names a client that sends no identifier: hardware type and address (RFC 2131, section 4.2).
+    hardware: [u8; 7],
 }
 
 impl<'a> Message<'a> {
@@ -173,14 +172,14 @@ impl<'a> Message<'a> {
         if hops > 16 {
             return Err(Malformed::Hops(hops)); // RFC 1542, section 4.1.1
         }
-        let options = Options::new(options, header.file(), header.sname())?;
-        let [kind] = options.fixed::<1>(code::MESSAGE_TYPE)?.ok_or(Malformed::NoType)?;
-        let client_id = options.get(code::CLIENT_ID);
-        if let Some(id) = &client_id
+        let options = Options::read(options, header.file(), header.sname())?;
+        let [kind] = fixed(&options.message_type, code::MESSAGE_TYPE)?.ok_or(Malformed::NoType)?;
+        if let Some(id) = &options.client_id
             && !(2..=255).contains(&id.len())
         {
             return Err(Malformed::ClientId(id.len()));
         }
+        let [a, b, c, d, e, f] = mac.0;
         Ok(Message {
             kind: MessageType::from_client(kind)?,
             xid: header.bytes::<4, 4>(),
@@ -189,13 +188,11 @@ impl<'a> Message<'a> {
             ciaddr: Ipv4Addr::from(header.bytes::<12, 4>()),
             giaddr: Ipv4Addr::from(header.bytes::<24, 4>()),
             mac,
+            requested: fixed(&options.requested_address, code::REQUESTED_ADDRESS)?.map(Ipv4Addr::from_octets),
+            server: fixed(&options.server_id, code::SERVER_ID)?.map(Ipv4Addr::from_octets),
+            max_size: fixed(&options.max_message_size, code::MAX_MESSAGE_SIZE)?.map(u16::from_be_bytes),
             options,
-            requested: options.fixed::<4>(code::REQUESTED_ADDRESS)?.map(Ipv4Addr::from),
-            server: options.fixed::<4>(code::SERVER_ID)?.map(Ipv4Addr::from),
-            client_id,
-            max_size: options
-                .fixed::<2>(code::MAX_MESSAGE_SIZE)?
-                .map(u16::from_be_bytes),
+            hardware: [htype, a, b, c, d, e, f],
         })
     }
 
@@ -209,32 +206,24 @@ impl<'a> Message<'a> {
         !self.giaddr.is_unspecified()
     }
 
-    /// What names the client: its identifier, or else its hardware type and address (RFC 2131, section 4.2).
-    pub fn identity(&self) -> Cow<'_, [u8]> {
-        match &self.client_id {
-            Some(id) => Cow::Borrowed(id),
-            None => {
-                let [a, b, c, d, e, f] = self.mac.0;
-                Cow::Owned(vec![1, a, b, c, d, e, f])
-            }
-        }
+    /// What names the client: its identifier (option 61), or else its hardware.
+    pub fn identity(&self) -> &[u8] {
+        self.options.client_id.as_deref().unwrap_or(&self.hardware)
     }
 
     /// The name that the client gives itself (option 81 or 12): letters, digits, dots and hyphens, or nothing.
-    pub fn host_name(&self) -> Option<String> {
-        let name = match self.options.get(code::FQDN) {
+    pub fn host_name(&self) -> Option<&str> {
+        let name = match self.options.fqdn.as_deref() {
             // Flags and two bytes without meaning come first. Names in wire form (flag E) are left to option 12.
-            Some(fqdn) if fqdn.len() > 3 && fqdn.first().is_some_and(|flags| flags & 4 == 0) => {
-                Cow::Owned(fqdn.get(3..)?.to_vec())
-            }
-            _ => self.options.get(code::HOST_NAME)?,
+            Some([flags, _, _, name @ ..]) if flags & 4 == 0 && !name.is_empty() => name,
+            _ => self.options.host_name.as_deref()?,
         };
-        let name = name.strip_suffix(b"\0").unwrap_or(&name);
+        let name = name.strip_suffix(b"\0").unwrap_or(name);
         let sound = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
         if name.is_empty() || name.len() > 253 || !name.iter().all(sound) {
             return None;
         }
-        String::from_utf8(name.to_vec()).ok()
+        std::str::from_utf8(name).ok()
     }
 }
 

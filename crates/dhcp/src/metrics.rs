@@ -25,11 +25,14 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+/// Counters by the number of a message type; those of types that are not counted belong to no family.
+type ByType = [Counter; 9];
+
 /// Every metric of one server.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    received: HashMap<MessageType, Counter>,
-    sent: HashMap<MessageType, Counter>,
+    received: ByType,
+    sent: ByType,
     ignored: HashMap<Silence, Counter>,
     malformed: Family<ReasonLabel, Counter>,
     pub(crate) latency: Histogram,
@@ -56,15 +59,21 @@ impl Metrics {
         let sent = Family::<TypeLabel, Counter>::default();
         let ignored = Family::<ReasonLabel, Counter>::default();
         let of_type = |family: &Family<TypeLabel, Counter>, kinds: &[MessageType]| {
-            let counter = |kind: &MessageType| {
-                (
-                    *kind,
-                    family.get_or_create_owned(&TypeLabel { r#type: kind.label() }),
-                )
-            };
-            kinds.iter().map(counter).collect()
+            let mut counters = ByType::default();
+            for kind in kinds {
+                if let Some(counter) = counters.get_mut(*kind as usize) {
+                    *counter = family.get_or_create_owned(&TypeLabel { r#type: kind.label() });
+                }
+            }
+            counters
         };
         use MessageType::{Ack, Decline, Discover, Inform, Nak, Offer, Release, Request};
+        let malformed = Family::<ReasonLabel, Counter>::default();
+        // From zero, as all others: the increase of a series is not seen before it has been there.
+        for example in Malformed::EXAMPLES {
+            let reason = example.label();
+            drop(malformed.get_or_create(&ReasonLabel { reason }));
+        }
         let metrics = Metrics {
             received: of_type(&received, &[Discover, Request, Decline, Release, Inform]),
             sent: of_type(&sent, &[Offer, Ack, Nak]),
@@ -79,7 +88,7 @@ impl Metrics {
                     )
                 })
                 .collect(),
-            malformed: Family::default(),
+            malformed,
             latency: Histogram::new(exponential_buckets(0.000_05, 2.0, 14)),
             store_latency: Histogram::new(exponential_buckets(0.000_05, 2.0, 14)),
             store_failures: Counter::default(),
@@ -169,28 +178,19 @@ impl Metrics {
         metrics
     }
 
-    /// The same with a series for every reason, from which the reference is written.
-    pub fn example(registry: &mut Registry) -> Self {
-        let metrics = Metrics::register(registry);
-        for reason in Malformed::EXAMPLES {
-            metrics.malformed(reason);
-        }
-        metrics
-    }
-
     /// Whether leases can be stored, which clients need to get one. False until the stored ones are loaded.
     pub fn store_is_available(&self) -> bool {
         self.store_available.get() == 1
     }
 
     pub(crate) fn received(&self, kind: MessageType) {
-        if let Some(counter) = self.received.get(&kind) {
+        if let Some(counter) = self.received.get(kind as usize) {
             counter.inc();
         }
     }
 
     pub(crate) fn sent(&self, kind: MessageType) {
-        if let Some(counter) = self.sent.get(&kind) {
+        if let Some(counter) = self.sent.get(kind as usize) {
             counter.inc();
         }
     }

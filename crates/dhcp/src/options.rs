@@ -1,9 +1,9 @@
-//! DHCP options: their numbers, and a view of those in a packet.
+//! DHCP options: their numbers, and those of a packet.
 //!
-//! [`Options`] borrows the packet. Its regions (the options field, then `file` and `sname` if option 52 says so)
-//! are walked once by [`Options::new`], which refuses any option that runs over the end of its region; every later
-//! look-up walks regions that are known to be sound. An option that occurs several times is one option in pieces
-//! (RFC 3396). Nothing is copied unless it came in pieces.
+//! [`Options`] borrows the packet. Its regions (the options field, then `file` and `sname` if option 52 says so) are
+//! walked once: an option that runs over the end of its region is refused, the ones that the server looks at are kept,
+//! and the others are passed over. An option that occurs several times is one option in pieces (RFC 3396). Nothing is
+//! copied unless it came in pieces.
 
 use std::borrow::Cow;
 
@@ -44,99 +44,97 @@ pub mod code {
     pub const END: u8 = 255;
 }
 
-/// The options of one packet.
-#[derive(Clone, Copy, Debug)]
+/// An option's value, its pieces joined; nothing if the packet does not have it.
+pub type Value<'a> = Option<Cow<'a, [u8]>>;
+
+/// The options of one packet that the server looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the numbers above")]
 pub struct Options<'a> {
-    /// In the order in which pieces of one option are joined: options, `file`, `sname` (RFC 3396, section 5).
-    regions: [&'a [u8]; 3],
+    pub host_name: Value<'a>,
+    pub requested_address: Value<'a>,
+    overload: Value<'a>,
+    pub message_type: Value<'a>,
+    pub server_id: Value<'a>,
+    pub parameter_list: Value<'a>,
+    pub max_message_size: Value<'a>,
+    pub client_id: Value<'a>,
+    pub rapid_commit: Value<'a>,
+    pub fqdn: Value<'a>,
+    pub relay_agent: Value<'a>,
 }
 
 impl<'a> Options<'a> {
-    /// Checks the options field and, where option 52 lends them, `file` and `sname`.
-    pub(crate) fn new(options: &'a [u8], file: &'a [u8], sname: &'a [u8]) -> Result<Self, Malformed> {
-        let mut overload = 0;
-        for option in walk(options) {
-            let (code, value) = option?;
-            if code == code::OVERLOAD {
-                match value {
-                    // Twice is a contradiction even when both agree: the field is one byte long.
-                    [lent @ 1..=3] if overload == 0 => overload = *lent,
-                    _ => return Err(Malformed::Option(code::OVERLOAD)),
-                }
-            }
+    /// Reads the options field and, where option 52 lends them, `file` and `sname`.
+    pub(crate) fn read(options: &'a [u8], file: &'a [u8], sname: &'a [u8]) -> Result<Self, Malformed> {
+        let mut read = Options::default();
+        read.take(options)?;
+        let lent = match read.overload.as_deref() {
+            None => 0,
+            // Twice is a contradiction even when both agree: the field is one byte long.
+            Some([lent @ 1..=3]) => *lent,
+            Some(_) => return Err(Malformed::Option(code::OVERLOAD)),
+        };
+        // An option 52 inside a lent field has no meaning: it is not looked at again.
+        if lent & 1 != 0 {
+            read.take(file)?;
         }
-        let mut regions: [&[u8]; 3] = [options, &[], &[]];
-        if overload & 1 != 0 {
-            regions[1] = file;
+        if lent & 2 != 0 {
+            read.take(sname)?;
         }
-        if overload & 2 != 0 {
-            regions[2] = sname;
-        }
-        // An option 52 inside a lent field has no meaning and is passed over like any other unknown option.
-        for region in &regions[1..] {
-            for option in walk(region) {
-                option?;
-            }
-        }
-        Ok(Options { regions })
+        Ok(read)
     }
 
-    /// Every option with its value, pieces apart.
-    pub fn iter(self) -> impl Iterator<Item = (u8, &'a [u8])> {
-        self.regions
-            .into_iter()
-            .flat_map(|region| walk(region).map_while(Result::ok))
-    }
-
-    /// The value of an option, its pieces joined.
-    pub fn get(self, code: u8) -> Option<Cow<'a, [u8]>> {
-        let mut pieces = self.iter().filter(|(c, _)| *c == code).map(|(_, value)| value);
-        let mut value = Cow::Borrowed(pieces.next()?);
-        for piece in pieces {
-            value.to_mut().extend_from_slice(piece);
-        }
-        Some(value)
-    }
-
-    /// The value of an option that has exactly `N` bytes, or the reason to refuse the packet.
-    pub(crate) fn fixed<const N: usize>(self, code: u8) -> Result<Option<[u8; N]>, Malformed> {
-        match self.get(code) {
-            None => Ok(None),
-            Some(value) => <[u8; N]>::try_from(&*value)
-                .map(Some)
-                .map_err(|_| Malformed::Option(code)),
-        }
-    }
-
-    /// Whether the option is there at all.
-    pub fn contains(self, code: u8) -> bool {
-        self.iter().any(|(c, _)| c == code)
-    }
-}
-
-/// Walks one region. After an error there is nothing more.
-fn walk(region: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8]), Malformed>> {
-    let mut rest = region;
-    std::iter::from_fn(move || {
-        loop {
-            let (&code, after) = rest.split_first()?;
+    /// Takes what one region has. Regions come in the order in which pieces are joined (RFC 3396, section 5).
+    fn take(&mut self, region: &'a [u8]) -> Result<(), Malformed> {
+        let mut rest = region;
+        while let Some((&code, after)) = rest.split_first() {
             rest = match code {
                 code::PAD => after,
-                code::END => return None,
+                code::END => return Ok(()),
                 _ => {
-                    let Some((value, after)) = after
+                    let (value, after) = after
                         .split_first()
                         .and_then(|(&length, after)| after.split_at_checked(length.into()))
-                    else {
-                        rest = &[];
-                        return Some(Err(Malformed::Option(code)));
-                    };
-                    rest = after;
-                    return Some(Ok((code, value)));
+                        .ok_or(Malformed::Option(code))?;
+                    match self.slot(code) {
+                        Some(Some(pieces)) => pieces.to_mut().extend_from_slice(value),
+                        Some(slot) => *slot = Some(Cow::Borrowed(value)),
+                        None => {}
+                    }
+                    after
                 }
             };
         }
-    })
+        Ok(())
+    }
+
+    fn slot(&mut self, code: u8) -> Option<&mut Value<'a>> {
+        Some(match code {
+            code::HOST_NAME => &mut self.host_name,
+            code::REQUESTED_ADDRESS => &mut self.requested_address,
+            code::OVERLOAD => &mut self.overload,
+            code::MESSAGE_TYPE => &mut self.message_type,
+            code::SERVER_ID => &mut self.server_id,
+            code::PARAMETER_LIST => &mut self.parameter_list,
+            code::MAX_MESSAGE_SIZE => &mut self.max_message_size,
+            code::CLIENT_ID => &mut self.client_id,
+            code::RAPID_COMMIT => &mut self.rapid_commit,
+            code::FQDN => &mut self.fqdn,
+            code::RELAY_AGENT => &mut self.relay_agent,
+            _ => return None,
+        })
+    }
+}
+
+/// The value of an option that has exactly `N` bytes, or the reason to refuse the packet.
+pub(crate) fn fixed<const N: usize>(value: &Value<'_>, code: u8) -> Result<Option<[u8; N]>, Malformed> {
+    match value.as_deref() {
+        None => Ok(None),
+        Some(value) => <[u8; N]>::try_from(value)
+            .map(Some)
+            .map_err(|_| Malformed::Option(code)),
+    }
 }
 
 #[cfg(test)]
@@ -148,26 +146,26 @@ mod tests {
         let options = [52, 1, 3, 12, 2, b'a', b'b', 255];
         let file = [12, 1, b'c', 255];
         let sname = [0, 12, 2, b'd', b'e'];
-        let options = Options::new(&options, &file, &sname).unwrap();
-        assert_eq!(options.get(code::HOST_NAME).unwrap(), b"abcde".as_slice());
-        assert!(matches!(options.get(code::OVERLOAD), Some(Cow::Borrowed([3]))));
+        let options = Options::read(&options, &file, &sname).unwrap();
+        assert_eq!(options.host_name.as_deref(), Some(b"abcde".as_slice()));
+        assert!(matches!(options.overload, Some(Cow::Borrowed([3]))));
     }
 
     #[test]
     fn fields_that_are_not_lent_are_not_read() {
-        let options = Options::new(&[52, 1, 1, 255], &[255], &[12, 200]).unwrap();
-        assert!(!options.contains(code::HOST_NAME));
+        let options = Options::read(&[52, 1, 1, 255], &[255], &[12, 200]).unwrap();
+        assert_eq!(options.host_name, None);
     }
 
     #[test]
     fn an_option_that_runs_over_its_region_is_refused_wherever_it_is() {
         assert_eq!(
-            Options::new(&[12, 3, 0, 0], &[], &[]).unwrap_err(),
+            Options::read(&[12, 3, 0, 0], &[], &[]).unwrap_err(),
             Malformed::Option(12)
         );
-        assert_eq!(Options::new(&[12], &[], &[]).unwrap_err(), Malformed::Option(12));
+        assert_eq!(Options::read(&[12], &[], &[]).unwrap_err(), Malformed::Option(12));
         assert_eq!(
-            Options::new(&[52, 1, 2], &[], &[66, 9]).unwrap_err(),
+            Options::read(&[52, 1, 2], &[], &[66, 9]).unwrap_err(),
             Malformed::Option(66)
         );
     }
@@ -176,7 +174,7 @@ mod tests {
     fn an_overload_that_contradicts_itself_is_refused() {
         for bad in [&[52, 1, 4][..], &[52, 0], &[52, 2, 1, 1], &[52, 1, 1, 52, 1, 1]] {
             assert_eq!(
-                Options::new(bad, &[], &[]).unwrap_err(),
+                Options::read(bad, &[], &[]).unwrap_err(),
                 Malformed::Option(52),
                 "{bad:?}"
             );

@@ -72,11 +72,8 @@ impl Times {
     /// client by its own bit, so that nodes which started together do not renew together (RFC 2131, section 4.4.5).
     pub fn new(lease: Duration, mac: Mac, xid: [u8; 4]) -> Self {
         let lease = lease.as_secs().min(u64::from(u32::MAX - 1));
-        let fuzz = mac
-            .0
-            .iter()
-            .chain(&xid)
-            .fold(0_u64, |sum, byte| (sum * 31 + u64::from(*byte)) % 1009);
+        let mix = |sum: u64, byte: &u8| sum * 31 + u64::from(*byte); // ten bytes stay below 2⁶⁴
+        let fuzz = mac.0.iter().chain(&xid).fold(0, mix) % 1009;
         let early = lease * fuzz / (1009 * 20); // up to a twentieth
         let seconds = |value: u64| u32::try_from(value).unwrap_or(u32::MAX - 1);
         Times {
@@ -111,19 +108,16 @@ impl Reply {
         let size = size.clamp(DEFAULT, LONGEST);
         // What a relay says is repeated whole or not at all.
         let room = size.saturating_sub(out.len() + 4);
-        let relay = request.options.get(code::RELAY_AGENT);
-        let (relay, too_long) = match relay.filter(|value| wire_length(value) <= room) {
-            Some(value) => (Some(value), false),
-            None => (None, request.options.contains(code::RELAY_AGENT)),
-        };
-        let last = relay.as_ref().map_or(0, |value| wire_length(value)) + 1;
+        let said = request.options.relay_agent.as_deref();
+        let relay = said.filter(|value| wire_length(value) <= room);
+        let last = relay.map_or(0, wire_length) + 1;
         let limit = size.saturating_sub(last + 3); // three for option 52
         let mut writer = Writer {
             out,
             limit,
             spilled: Vec::new(),
         };
-        if let Some(id) = &request.client_id {
+        if let Some(id) = &request.options.client_id {
             writer.put(code::CLIENT_ID, id); // RFC 6842
         }
         if self.kind != MessageType::Nak {
@@ -136,9 +130,9 @@ impl Reply {
             boot_fields(config, out);
         }
         if let Some(relay) = relay {
-            put_pieces(out, code::RELAY_AGENT, &relay);
+            put_pieces(out, code::RELAY_AGENT, relay);
         }
-        if too_long {
+        if relay.is_none() && said.is_some() {
             left_out.push(code::RELAY_AGENT);
         }
         out.push(code::END);
@@ -189,7 +183,7 @@ impl Reply {
                 writer.put(wanted, value);
             }
         };
-        match request.options.get(code::PARAMETER_LIST) {
+        match &request.options.parameter_list {
             // Option 3 before option 121 would be read first by clients that know both; the order is theirs.
             Some(wanted) => wanted.iter().copied().for_each(&mut put),
             None => (1..code::END).for_each(&mut put),

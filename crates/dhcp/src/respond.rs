@@ -18,7 +18,6 @@ use crate::lease::{Lease, State};
 use crate::leases::Leases;
 use crate::machines::Machines;
 use crate::message::{Message, MessageType};
-use crate::options::code;
 use crate::reply::{Destination, Reply, Times};
 use crate::split;
 use crate::time::Timestamp;
@@ -196,7 +195,7 @@ fn decide(
         _ => false,
     };
     let own = replicas.iter().position(|replica| replica == server).unwrap_or(0);
-    if shared && !split::serves(own, replicas.len(), &client.id, message.secs) {
+    if shared && !split::serves(own, replicas.len(), client.id, message.secs) {
         return Err(Silence::OtherReplica);
     }
     match message.kind {
@@ -212,8 +211,8 @@ fn decide(
 
 /// The address that says which network a relayed client is on (RFC 3527, else the relay's own).
 fn link(message: &Message<'_>) -> Ipv4Addr {
-    let selected = message.options.get(code::RELAY_AGENT).and_then(|information| {
-        let mut rest = &*information;
+    let selected = message.options.relay_agent.as_deref().and_then(|information| {
+        let mut rest = information;
         while let [number, length, after @ ..] = rest {
             let (value, after) = after.split_at_checked(usize::from(*length))?;
             if *number == 5 {
@@ -242,7 +241,7 @@ fn discover(view: View<'_>, client: &Client<'_>, message: &Message<'_>) -> Resul
             hold: client.lease(view, message, address, State::Probing, OFFER_TIME),
         });
     }
-    if message.options.contains(code::RAPID_COMMIT) {
+    if message.options.rapid_commit.is_some() {
         let mut action = request::grant(view, client, message, address);
         if let Action::Grant { reply, .. } | Action::Confirm { reply } = &mut action {
             reply.rapid = true;

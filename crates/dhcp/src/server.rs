@@ -1,7 +1,7 @@
 //! The loop around the decision: receive a batch, decide, store, answer.
 //!
-//! Leases that a batch of packets grants are committed together, and their ACKs leave after it; offers and refusals
-//! leave at once. While a store takes its time further packets are decided and wait for the next commit. A lease
+//! Leases that waiting packets grant are committed together, and their ACKs leave after it; offers and refusals leave
+//! at once. While a store takes its time further packets are decided and wait for the next commit. A lease
 //! enters the table when it is stored; until then its address is held for its client.
 //!
 //! New configurations and machine indexes apply between two packets. The loop ends when `shutdown` completes and
@@ -28,6 +28,10 @@ use crate::socket::{Inbox, Outbox, Ready, Socket};
 use crate::store::{LeaseStore, StoreError, Update};
 use crate::time::{Clock, Timestamp};
 use desk::Desk;
+
+/// How many full batches of packets share one commit at most. More of them cost no more of the disk; the bound keeps
+/// a flood from putting the commit off.
+const GATHERED: usize = 8;
 
 /// What tells the server about the world.
 pub struct Feeds {
@@ -75,7 +79,14 @@ pub async fn run<S: LeaseStore>(
         leases = loaded.leases.len(), "serving DHCP"
     );
     let mut updates = loaded.updates;
-    let mut desk = Desk::new(&socket, config, loaded.leases, report, metrics, clock);
+    let mut desk = Desk::new(
+        &socket,
+        config,
+        (loaded.leases, loaded.newest),
+        report,
+        metrics,
+        clock,
+    );
     let (mut requests, mut frames) = (Inbox::default(), Inbox::default());
     let mut batch = Batch::default();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -167,7 +178,15 @@ async fn turn(
         ready = socket.receive(requests, frames) => {
             let failed = |source| ServerError::Receive { interface: socket.interface().into(), source };
             match ready.map_err(failed)? {
-                Ready::Requests => desk.requests(requests),
+                Ready::Requests => {
+                    desk.requests(requests);
+                    for _ in 1..GATHERED {
+                        if !socket.receive_more(requests).map_err(failed)? {
+                            break;
+                        }
+                        desk.requests(requests);
+                    }
+                }
                 Ready::Frames => desk.frames(frames),
             }
         }

@@ -154,6 +154,18 @@ impl Socket {
         }
     }
 
+    /// Receives further requests after a full batch of them, without waiting. False if there is none.
+    pub fn receive_more(&self, requests: &mut Inbox) -> io::Result<bool> {
+        if !requests.is_full() {
+            return Ok(false);
+        }
+        match many::receive(self.udp.get_ref(), requests) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_passing(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Queues an answer.
     pub fn answer(&self, out: &mut Outbox, server: Ipv4Addr, to: Destination, message: &[u8]) {
         let mut by_frame = |mac, address| {

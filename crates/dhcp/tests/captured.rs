@@ -59,7 +59,10 @@ fn every_captured_packet_is_understood() {
             "packet {at}"
         );
         assert!(
-            message.options.get(55).is_some_and(|list| list.contains(&1)),
+            message
+                .options
+                .parameter_list
+                .is_some_and(|list| list.contains(&1)),
             "packet {at}"
         );
     }

@@ -1,6 +1,5 @@
 //! Who sent a message, and which address it should have.
 
-use std::borrow::Cow;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::reply::{Destination, Reply, Times};
 /// A client.
 pub(super) struct Client<'a> {
     pub(super) mac: Mac,
-    pub(super) id: Cow<'a, [u8]>,
+    pub(super) id: &'a [u8],
     machines: &'a Machines,
     machine: Option<&'a Machine>,
     reservation: Option<&'a Reservation>,
@@ -29,7 +28,7 @@ impl<'a> Client<'a> {
             mac: message.mac,
             machines: view.machines,
             machine: view.machines.get(message.mac),
-            reservation: view.config.reservations.of(message.mac, &id),
+            reservation: view.config.reservations.of(message.mac, id),
             id,
         }
     }
@@ -62,12 +61,12 @@ impl<'a> Client<'a> {
     /// The latest record of this client.
     pub(super) fn former<'l>(&self, view: View<'l>) -> Option<&'l Lease> {
         let by_id = if self.machine.is_none() {
-            view.leases.of_id(&self.id)
+            view.leases.of_id(self.id)
         } else {
             None
         };
         let own = || view.leases.of_mac(self.mac).filter(|lease| self.owns(lease));
-        let by_mac = || own().max_by_key(|lease| lease.since);
+        let by_mac = || own().max_by_key(|lease| (lease.since, lease.address));
         by_id.filter(|lease| self.owns(lease)).or_else(by_mac)
     }
 
@@ -136,7 +135,7 @@ impl<'a> Client<'a> {
         let former = view.leases.get(address).filter(|lease| self.owns(lease));
         let id = match former {
             Some(lease) if *lease.id == *self.id => lease.id.clone(),
-            _ => Arc::from(&*self.id),
+            _ => self.id.into(),
         };
         let host_name = self.given_name().or_else(|| {
             let name = message.host_name()?;

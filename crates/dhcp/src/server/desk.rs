@@ -46,16 +46,19 @@ impl<'s> Desk<'s> {
     pub(super) fn new(
         socket: &'s Socket,
         config: Arc<Config>,
-        stored: Vec<Lease>,
+        (stored, newest): (Vec<Lease>, Timestamp),
         report: Arc<dyn Report>,
         metrics: Metrics,
         clock: Clock,
     ) -> Self {
         metrics.store_available.set(1);
-        metrics.config_applied.set(clock.now().0 as f64 / 1000.0);
+        let now = clock.now();
+        metrics.config_applied.set(now.0 as f64 / 1000.0);
+        let mut leases = Leases::new(&config, stored, now);
+        leases.doubt_time_since(newest, now);
         Desk {
             socket,
-            leases: Leases::new(&config, stored, clock.now()),
+            leases,
             config,
             machines: Arc::default(),
             clock,

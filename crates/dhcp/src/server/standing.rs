@@ -116,8 +116,13 @@ impl Standing {
         report: &dyn Report,
         now: Timestamp,
     ) {
-        let active = leases.iter().filter(|lease| lease.is_active(now)).count();
-        let quarantined = leases.iter().filter(|lease| lease.is_quarantined(now)).count();
+        let (active, quarantined) = leases.iter().fold((0, 0), |(active, quarantined), lease| {
+            let (is_active, is_quarantined) = (lease.is_active(now), lease.is_quarantined(now));
+            (
+                active + usize::from(is_active),
+                quarantined + usize::from(is_quarantined),
+            )
+        });
         if leases.free(config, now).is_some() {
             self.full = None;
         }

@@ -65,18 +65,16 @@ pub(super) fn addresses(name: &str) -> io::Result<Vec<Ipv4Addr>> {
 
 /// Makes a UDP socket say which address each packet was sent to.
 pub(super) fn want_destination(socket: &Raw) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO)
+}
+
+/// Turns an option of a socket on that takes an int.
+fn set(socket: &Raw, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     let length = mem::size_of_val(&on) as libc::socklen_t;
-    // SAFETY: the option takes an int, which lives for the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_PKTINFO,
-            (&raw const on).cast(),
-            length,
-        )
-    };
+    // SAFETY: the value is an int, which lives for the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), length) };
     if result == 0 {
         Ok(())
     } else {
@@ -100,6 +98,8 @@ pub(super) fn packet_socket(index: u32) -> io::Result<Raw> {
     let socket = Raw::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
     socket.set_nonblocking(true)?;
     socket.attach_filter(&FILTER.map(|(code, k, jt, jf)| SockFilter::new(code, jt, jf, k)))?;
+    // The filter refuses what this host sends; so none of it is copied for it. Linux before 4.20 does not know this.
+    let _ = set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING);
     socket.bind(&link(index))?;
     Ok(socket)
 }

@@ -169,7 +169,6 @@ impl Journal {
         if leases.is_empty() {
             return Ok(());
         }
-        let path = self.directory.join(FILE);
         if self.doubtful || self.end >= self.rewrite_at {
             self.rewrite()?;
         }
@@ -179,6 +178,7 @@ impl Journal {
         }
         frame::seal(&mut self.frame, self.secret, self.end);
         if let Err(error) = self.file.write_all_at(&self.frame, self.end) {
+            let path = self.directory.join(FILE);
             // Part of the frame may be there: cut it off, so that the file ends with a whole one.
             if let Err(error) = self.cut() {
                 warn!(%error, path = %path.display(), "cannot cut an unfinished batch off");
@@ -189,7 +189,9 @@ impl Journal {
         if let Err(error) = rustix::fs::fdatasync(&self.file) {
             // The kernel may have dropped the pages and would call the next synchronisation a success.
             self.doubtful = true;
-            return Err(io_error("cannot synchronise", &path)(error.into()));
+            return Err(io_error("cannot synchronise", &self.directory.join(FILE))(
+                error.into(),
+            ));
         }
         self.end += self.frame.len() as u64;
         Ok(())

@@ -74,7 +74,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Lease, &[u8])> {
         Lease {
             address,
             mac: Mac(mac),
-            id: Arc::from(id),
+            id: id.into(),
             host_name,
             machine,
             state,

@@ -150,6 +150,11 @@ impl Drop for Process {
 
 /// The example server on the bridge of a link, once it is ready.
 pub fn serve(lan: &Lan, spec: &Path, directory: &Path) -> Process {
+    serve_with(lan, spec, directory, &[])
+}
+
+/// The same with variables of its environment.
+pub fn serve_with(lan: &Lan, spec: &Path, directory: &Path, variables: &[(&str, &Path)]) -> Process {
     let deps = std::env::current_exe().unwrap();
     let program = deps.parent().unwrap().parent().unwrap().join("examples/serve");
     assert!(
@@ -163,6 +168,7 @@ pub fn serve(lan: &Lan, spec: &Path, directory: &Path) -> Process {
         .command(program)
         .args([spec.as_os_str(), "br0".as_ref(), directory.as_os_str()])
         .env("RUST_LOG", "oooi_dhcp=debug")
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()

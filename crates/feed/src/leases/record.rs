@@ -1,7 +1,6 @@
 //! A lease as a `DHCPLease` resource, and back.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
@@ -9,6 +8,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use oooi_api::dhcp_lease::{DhcpLeaseSpec, DhcpLeaseState};
 use oooi_api::{DhcpLease, DhcpServer};
+use oooi_dhcp::client_id::ClientId;
 use oooi_dhcp::lease::{Lease, State};
 use oooi_dhcp::mac::Mac;
 use oooi_dhcp::time::Timestamp;
@@ -87,7 +87,7 @@ pub(crate) fn read(record: &DhcpLease) -> Option<Lease> {
         Some(mac) if !mac.is_empty() => mac.parse().ok()?,
         _ => Mac::default(),
     };
-    let id: Arc<[u8]> = match spec.client_id.as_deref() {
+    let id: ClientId = match spec.client_id.as_deref() {
         Some(digits) => bytes(digits)?.into(),
         // As for a client that sent none: hardware type and address.
         None => [&[1], mac.0.as_slice()].concat().into(),
