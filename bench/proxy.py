@@ -3,15 +3,17 @@
 
 Needs the Debian packages of `testbed/packages bench`, Envoy of the testbed, the load tool (`make bench-proxy` builds it),
 and cargo build --release -p oooi-proxy --example gateway --example relay_floor
-Usage: bench/proxy.py [--quick] [--rounds 3] [--seconds 4]
+Usage: bench/proxy.py [--quick] [--rounds 3] [--seconds 4] [--only floor,oooi,sniproxy]
 
 Every gateway has one worker on the first core and routes three names; clients and backend share the second core. All
 gateways run at once on loopback, each at an address of its own, and are used in turn. The bare relay has no names to
-route by, so there are two: one before the backend with TLS, one before the plain one.
+route by, so there are two: one before the backend with TLS, one before the plain one. The careless ones promise less,
+as sniproxy does: small pieces may wait for each other, and both sides are closed when one has ended.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import tempfile
@@ -22,6 +24,7 @@ from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib,
 TLS, PLAIN = "127.91.0.1:7443", "127.91.0.1:7080"
 PORT = 8443
 NAMES = ["api.bench.test", "other.bench.test"]
+CONNECTIONS = [("CPU µs / TLS connection", "tls cpu", 0), ("/ raw connection", "raw cpu", 0)]
 
 
 class Bench:
@@ -52,23 +55,30 @@ class Bench:
         self.processes.until(f"{name} relays", work)
         self.gateways[name] = (f"{address}:{PORT}", process)
 
-    def start_all(self):
+    def start_all(self, chosen):
         self.processes.spawn("backend", [self.load_tool, "backend", TLS, PLAIN], core=1)
         floor = self.program("relay_floor")
-        self.start("floor", "127.91.0.2", [floor, f"127.91.0.2:{PORT}", TLS], "tls")
-        self.start("floor, plain", "127.91.0.3", [floor, f"127.91.0.3:{PORT}", PLAIN])
         routes = [f"{name}={TLS}" for name in NAMES] + [f"raw.bench.test={PLAIN}"]
-        self.start("oooi", "127.91.0.4", [self.program("gateway"), "1", f"127.91.0.4:{PORT}", *routes])
-        path = self.settings("envoy", "envoy.yaml", "127.91.0.5")
-        self.start("Envoy", "127.91.0.5", [self.envoy, "-c", path, "--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"])
-        path = self.settings("haproxy", "haproxy.cfg", "127.91.0.6", SPLICE="")
-        self.start("HAProxy", "127.91.0.6", ["haproxy", "-db", "-q", "-f", path])
-        path = self.settings("haproxy-splice", "haproxy.cfg", "127.91.0.7", SPLICE="option splice-auto")
-        self.start("HAProxy, splice", "127.91.0.7", ["haproxy", "-db", "-q", "-f", path])
-        path = self.settings("nginx", "nginx.conf", "127.91.0.8")
-        self.start("nginx", "127.91.0.8", ["nginx", "-p", self.processes.folder / "nginx", "-c", path])
-        path = self.settings("sniproxy", "sniproxy.conf", "127.91.0.9")
-        self.start("sniproxy", "127.91.0.9", ["sniproxy", "-f", "-c", path])
+        envoy = self.settings("envoy", "envoy.yaml", "127.91.0.5")
+        copying = self.settings("haproxy", "haproxy.cfg", "127.91.0.6", SPLICE="")
+        splicing = self.settings("haproxy-splice", "haproxy.cfg", "127.91.0.7", SPLICE="option splice-auto")
+        nginx = self.settings("nginx", "nginx.conf", "127.91.0.8")
+        sniproxy = self.settings("sniproxy", "sniproxy.conf", "127.91.0.9")
+        commands = {
+            "floor": ("127.91.0.2", [floor, f"127.91.0.2:{PORT}", TLS]),
+            "floor, plain": ("127.91.0.3", [floor, f"127.91.0.3:{PORT}", PLAIN]),
+            "careless floor": ("127.91.0.10", [floor, f"127.91.0.10:{PORT}", TLS, "careless"]),
+            "careless floor, plain": ("127.91.0.11", [floor, f"127.91.0.11:{PORT}", PLAIN, "careless"]),
+            "oooi": ("127.91.0.4", [self.program("gateway"), "1", f"127.91.0.4:{PORT}", *routes]),
+            "Envoy": ("127.91.0.5", [self.envoy, "-c", envoy, "--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]),
+            "HAProxy": ("127.91.0.6", ["haproxy", "-db", "-q", "-f", copying]),
+            "HAProxy, splice": ("127.91.0.7", ["haproxy", "-db", "-q", "-f", splicing]),
+            "nginx": ("127.91.0.8", ["nginx", "-p", self.processes.folder / "nginx", "-c", nginx]),
+            "sniproxy": ("127.91.0.9", ["sniproxy", "-f", "-c", sniproxy]),
+        }
+        for name, (address, command) in commands.items():
+            if is_chosen(name, chosen):
+                self.start(name, address, command, "raw" if leads_to(name, "raw") else "tls")
 
     def try_load(self, *arguments):
         command = [*first(), "taskset", "-c", "1", self.load_tool, *map(str, arguments)]
@@ -113,17 +123,38 @@ class Bench:
             holder.wait()
 
 
-def one_round(bench, seconds, megabytes):
-    figures = {name: {} for name in bench.gateways}
-    for kind in ("tls", "raw", "request"):
-        for name in bench.gateways:
-            if name == "floor" and kind != "tls" or name == "floor, plain" and kind == "tls":
-                continue
-            figures[name].update(bench.connections(name, kind, seconds))
-    for name in bench.gateways:
-        if name != "floor":
-            figures[name].update(bench.bulk(name, megabytes))
-    return figures
+def leads_to(name, kind):
+    """Whether a contender has the backend of this load: the floors have one each."""
+    return "floor" not in name or (kind == "tls") == ("plain" not in name)
+
+
+def connections(bench, kinds, slices):
+    """Rows of figures for each contender, from slices of a second.
+
+    They take turns slice by slice, each time in another order: what a neighbour does for a moment spoils a slice of one,
+    not the figure, and nobody is always the one after the busiest.
+    """
+    rows = {name: [] for name in bench.gateways}
+    for kind in kinds:
+        names = [name for name in bench.gateways if leads_to(name, kind)]
+        for turn in range(slices):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                rows[name].append(bench.connections(name, kind, 1))
+    return rows
+
+
+def is_chosen(name, chosen):
+    return not chosen or any(name.split(",")[0] == one for one in chosen)
+
+
+def compare(chosen, options, rounds, seconds):
+    """Connections through a few contenders, round by round; what it finds is printed only."""
+    with tempfile.TemporaryDirectory() as folder, Processes(folder) as processes:
+        bench = Bench(processes, options.load, options.envoy)
+        bench.start_all(chosen)
+        collected = connections(bench, ("tls", "raw"), rounds * seconds)
+    print(table(CONNECTIONS, summaries(collected)))
+    print(f"load {os.getloadavg()[0]:.1f}")
 
 
 def main():
@@ -132,12 +163,16 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="one round of two seconds a part: two minutes")
     parser.add_argument("--load", default=ROOT / "target/bench/load")
-    parser.add_argument("--envoy", required=True, help="Envoy of the testbed: $(testbed/build --where)/bin/envoy")
+    parser.add_argument("--envoy", default="envoy", help="Envoy of the testbed: $(testbed/build --where)/bin/envoy")
+    parser.add_argument("--only", default="", help="these contenders alone, by their first words; connections alone, and nothing is written")
     options = parser.parse_args()
+    chosen = [name for name in options.only.split(",") if name]
     rounds, seconds = (1, 2) if options.quick else (options.rounds, options.seconds)
     counts = [100, 1000] if options.quick else [100, 1000, 9000]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if chosen:
+        return compare(chosen, options, rounds, seconds)
     versions = {
         "Envoy": version([str(options.envoy), "--version"], r"/(\d+\.\d+\.\d+)"),
         "HAProxy": version(["haproxy", "-v"]),
@@ -146,9 +181,9 @@ def main():
     }
     with tempfile.TemporaryDirectory() as folder, Processes(folder) as processes:
         bench = Bench(processes, options.load, options.envoy)
-        bench.start_all()
+        bench.start_all(chosen)
         # Before anything is warm, largest last: what a connection takes, and not what a load left behind.
-        idle = {name: [{}] for name in bench.gateways if name != "floor"}
+        idle = {name: [{}] for name in bench.gateways if leads_to(name, "idle")}
         for count in counts:
             print(f"{count} idle connections", flush=True)
             for name, [row] in idle.items():
@@ -158,15 +193,17 @@ def main():
         collected = {name: [] for name in bench.gateways}
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}", flush=True)
-            for name, row in one_round(bench, seconds, 200 if options.quick else 500).items():
-                collected[name].append(row)
+            for name, rows in connections(bench, ("tls", "raw", "request"), seconds).items():
+                collected[name] += rows
+            for name in bench.gateways:
+                if leads_to(name, "bulk"):
+                    collected[name].append(bench.bulk(name, 200 if options.quick else 500))
     report(summaries(collected), summaries(idle), counts, rounds, versions)
 
 
 def report(figures, idle, counts, rounds, versions):
     cpu = [
-        ("CPU µs / TLS connection", "tls cpu", 0),
-        ("/ raw connection", "raw cpu", 0),
+        *CONNECTIONS,
         ("/ 1 KiB request", "request cpu", 1),
         ("CPU ms / GB", "bulk cpu", 0),
     ]

@@ -1,44 +1,55 @@
 //! The floor of the benchmarks: the least that relaying costs with read, write and epoll.
-//! `relay_floor LISTEN BACKEND` connects each connection to the one backend and copies what comes, on one thread.
+//! `relay_floor LISTEN BACKEND [careless]` connects each connection to the one backend and copies what comes, on one
+//! thread.
 //!
-//! It reads no hello, knows no limits, no timeouts and no second endpoint. Nothing that does can be cheaper.
+//! It reads no hello, knows no limits, no timeouts and no second endpoint, and makes no call that it can do without.
+//! What it keeps is what a relay owes its users: small pieces do not wait for each other (TCP_NODELAY), the end of
+//! one direction is passed on while the other goes on, and what the other side does not take is not read further.
+//! Nothing that does the same can be cheaper. The careless one shows what the first two promises cost: it leaves
+//! Nagle's algorithm on, and closes both sides when one has ended.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
-use socket2::{Domain, Socket, Type};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+use socket2::{Domain, SockRef, Socket, Type};
 
 const LISTENER: u64 = u64::MAX;
+const ARRIVALS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// One direction of a relay.
-#[derive(Default)]
-struct Way {
-    /// Read, and not yet taken by the other side.
+/// One end of a relay, and what came from it.
+struct End {
+    socket: OwnedFd,
+    token: u64,
+    /// Read here, and not yet taken by the other end.
     held: Vec<u8>,
+    /// A read may find something.
+    readable: bool,
+    /// The peer ended: a short read is followed by another.
+    hung_up: bool,
+    /// All that it sent was read.
     ended: bool,
-}
-
-struct Pair {
-    ends: [OwnedFd; 2],
-    ways: [Way; 2],
+    /// The other end was told so.
+    told: bool,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(listen), Some(backend)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: relay_floor LISTEN BACKEND".into());
+        return Err("usage: relay_floor LISTEN BACKEND [careless]".into());
     };
+    let careless = arguments.next().is_some_and(|argument| argument == "careless");
     let backend: SocketAddr = backend.parse()?;
     let listener = TcpListener::bind(listen.parse::<SocketAddr>()?)?;
     listener.set_nonblocking(true)?;
+    SockRef::from(&listener).set_tcp_nodelay(!careless)?; // accepted sockets inherit it
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    let (mut pairs, mut free) = (Vec::<Option<Pair>>::new(), Vec::new());
+    let (mut pairs, mut free) = (Vec::<Option<[End; 2]>>::new(), Vec::new());
     let mut events: Vec<Event> = Vec::with_capacity(256);
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -47,42 +58,59 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        let mut freed = Vec::new();
         for event in &events {
-            let token = event.data.u64();
-            if token != LISTENER {
-                let place = usize::try_from(token)?;
-                let done = match pairs.get_mut(place).and_then(Option::as_mut) {
-                    Some(pair) => !pair.pump(&mut buffer),
-                    None => false, // an event that was on its way when the pair ended
+            let (token, flags) = (event.data.u64(), event.flags);
+            if token == LISTENER {
+                let Ok(client) = accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else {
+                    continue;
                 };
-                if done {
-                    pairs[place] = None;
-                    free.push(place);
-                }
-                continue;
-            }
-            while let Ok(client) = accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 let place = free.pop().unwrap_or_else(|| {
                     pairs.push(None);
                     pairs.len() - 1
                 });
-                let ends = [client, connect(backend)?];
+                let token = (place as u64) << 1;
+                let ends = [
+                    End::new(client, token),
+                    End::new(connect(backend, careless)?, token | 1),
+                ];
                 for end in &ends {
-                    let wanted = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                    epoll::add(&poll, end, EventData::new_u64(place as u64), wanted)?;
+                    epoll::add(&poll, &end.socket, EventData::new_u64(end.token), ARRIVALS)?;
                 }
-                pairs[place] = Some(Pair {
-                    ends,
-                    ways: Default::default(),
-                });
+                pairs[place] = Some(ends);
+                continue;
+            }
+            let place = usize::try_from(token >> 1)?;
+            let Some(ends) = pairs[place].as_mut() else {
+                continue; // an event that was on its way when the pair ended
+            };
+            let end = &mut ends[usize::from(token & 1 == 1)];
+            let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            end.hung_up |= broken || flags.contains(EventFlags::RDHUP);
+            end.readable |= end.hung_up || flags.contains(EventFlags::IN);
+            let [client, server] = ends;
+            let moved = client
+                .pump(server, &poll, &mut buffer)
+                .and_then(|()| server.pump(client, &poll, &mut buffer));
+            let over = client.ended && server.ended || careless && (client.ended || server.ended);
+            let told = match over {
+                true => Ok(()), // closing tells both ends
+                false => client.pass_end(server).and_then(|()| server.pass_end(client)),
+            };
+            if over || moved.is_err() || told.is_err() {
+                pairs[place] = None;
+                freed.push(place);
             }
         }
+        free.append(&mut freed);
     }
 }
 
-fn connect(backend: SocketAddr) -> io::Result<OwnedFd> {
+fn connect(backend: SocketAddr, careless: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(backend), Type::STREAM.nonblocking(), None)?;
-    socket.set_tcp_nodelay(true)?;
+    if !careless {
+        socket.set_tcp_nodelay(true)?;
+    }
     match socket.connect(&backend.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => return Err(error),
         _ => {}
@@ -90,48 +118,63 @@ fn connect(backend: SocketAddr) -> io::Result<OwnedFd> {
     Ok(OwnedFd::from(TcpStream::from(socket)))
 }
 
-impl Pair {
-    /// Moves what can be moved. False when both directions have ended, or one broke.
-    fn pump(&mut self, buffer: &mut [u8]) -> bool {
-        let [client, backend] = &self.ends;
-        let [there, back] = &mut self.ways;
-        let moved = there
-            .pump(client, backend, buffer)
-            .and_then(|()| back.pump(backend, client, buffer));
-        moved.is_ok() && !(there.ended && back.ended)
+impl End {
+    fn new(socket: OwnedFd, token: u64) -> Self {
+        Self {
+            socket,
+            token,
+            held: Vec::new(),
+            readable: false,
+            hung_up: false,
+            ended: false,
+            told: false,
+        }
     }
-}
 
-impl Way {
-    fn pump(&mut self, from: &impl AsFd, to: &impl AsFd, buffer: &mut [u8]) -> Result<(), Errno> {
-        while !self.ended {
-            if !self.held.is_empty() {
-                match rustix::io::write(to, &self.held) {
-                    Ok(count) => drop(self.held.drain(..count)),
-                    Err(Errno::AGAIN) => return Ok(()),
-                    Err(error) => return Err(error),
+    /// Passes the end on, once.
+    fn pass_end(&mut self, other: &Self) -> Result<(), Errno> {
+        if !self.ended || std::mem::replace(&mut self.told, true) {
+            return Ok(());
+        }
+        shutdown(&other.socket, Shutdown::Write)
+    }
+
+    /// Moves what came from here to the other end.
+    fn pump(&mut self, other: &Self, poll: &OwnedFd, buffer: &mut [u8]) -> Result<(), Errno> {
+        if !self.held.is_empty() {
+            let count = taken(send(&other.socket, &self.held, SendFlags::NOSIGNAL))?;
+            self.held.drain(..count);
+        }
+        while self.held.is_empty() && self.readable && !self.ended {
+            let count = match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, count)) => count,
+                Err(Errno::AGAIN) => {
+                    self.readable = false;
+                    break;
                 }
-                continue;
+                Err(error) => return Err(error),
+            };
+            if count == 0 {
+                self.ended = true;
+                break;
             }
-            let count = match rustix::io::read(from, &mut *buffer) {
-                Ok(0) => {
-                    self.ended = true;
-                    return shutdown(to, Shutdown::Write);
-                }
-                Ok(count) => count,
-                Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let sent = match rustix::io::write(to, &buffer[..count]) {
-                Ok(sent) => sent,
-                Err(Errno::AGAIN | Errno::NOTCONN) => 0,
-                Err(error) => return Err(error),
-            };
-            self.held.extend_from_slice(&buffer[sent..count]);
+            // A short read drained the socket: the next bytes come with an event of their own.
+            self.readable = count == buffer.len() || self.hung_up;
+            let sent = taken(send(&other.socket, &buffer[..count], SendFlags::NOSIGNAL))?;
             if sent < count {
-                return Ok(());
+                self.held.extend_from_slice(&buffer[sent..count]);
+                let room = ARRIVALS | EventFlags::OUT;
+                epoll::modify(poll, &other.socket, EventData::new_u64(other.token), room)?;
             }
         }
         Ok(())
+    }
+}
+
+/// How much a socket took: nothing, if it has no room or is not connected yet.
+fn taken(result: Result<usize, Errno>) -> Result<usize, Errno> {
+    match result {
+        Err(Errno::AGAIN) => Ok(0),
+        result => result,
     }
 }

@@ -1,12 +1,10 @@
 //! The way from a server name to a socket of its backend: route, pick an endpoint, connect, try the next.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::connection::Thread;
@@ -22,7 +20,8 @@ use crate::table::Upstream;
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long to wait for a file descriptor before the next try.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(50);
-/// A peer that vanished is noticed after this and a few probes more, not after the idle timeout of a day.
+/// A peer that has been silent for this long is asked whether it is still there, so that one that vanished is
+/// noticed before the idle timeout of a day.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Why a connection is reset before it reached a backend.
@@ -44,10 +43,11 @@ impl Refused {
 
 /// A connection whose backend is known, on its way to one of its endpoints.
 pub(crate) struct Connecting {
-    pub(crate) peer: SocketAddr,
     pub(crate) name: Option<ServerName>,
-    /// What the backend gets first: the hello.
+    /// What the backend gets first: the hello, after a PROXY header where it wants one.
     pub(crate) first: Vec<u8>,
+    /// How much of it the backend took while the way to it was opened.
+    pub(crate) sent: usize,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) tried: Vec<SocketAddr>,
     pub(crate) last: String,
@@ -87,9 +87,9 @@ impl Connecting {
             let Some(endpoint) = self.upstream.pick(&self.tried, now).filter(|_| !left.is_zero()) else {
                 return Err(self.out_of_endpoints());
             };
-            match open(endpoint, token, thread.epoll) {
-                Ok(stream) => {
-                    let (side, until) = (Side::new(stream), now + left.min(ATTEMPT));
+            match self.open(endpoint, token, thread) {
+                Ok(side) => {
+                    let until = now + left.min(ATTEMPT);
                     self.attempt = Attempt::Open {
                         side,
                         endpoint,
@@ -106,6 +106,27 @@ impl Connecting {
                 Err(error) => self.failed(endpoint, &error.to_string()),
             }
         }
+    }
+
+    /// A socket on its way to an endpoint, watched under `token`; writable if it is there already.
+    fn open(&mut self, endpoint: SocketAddr, token: u64, thread: &mut Thread<'_>) -> io::Result<Side> {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(endpoint), kind, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&endpoint.into()) {
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let mut side = Side::new(socket.into());
+        // An endpoint on the same host has answered by now, which connect does not say: the first write does.
+        if !self.first.is_empty() {
+            self.sent = side.write(&self.first)?;
+        }
+        side.writable = self.sent > 0;
+        side.watch(thread.epoll, token)?;
+        Ok(side)
     }
 
     fn out_of_endpoints(&mut self) -> Refused {
@@ -146,28 +167,6 @@ pub(crate) fn upstream(
     })?;
     let upstream = table.upstreams.get(backend).cloned();
     upstream.ok_or_else(|| Refused::because(Reason::NoEndpoint, format!("backend {backend} is not there")))
-}
-
-/// A socket on its way to an endpoint, watched under `token`.
-fn open(endpoint: SocketAddr, token: u64, epoll: &OwnedFd) -> io::Result<TcpStream> {
-    let kind = Type::STREAM.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(endpoint), kind, Some(Protocol::TCP))?;
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&keepalive())?;
-    match socket.connect(&endpoint.into()) {
-        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
-            return Err(error);
-        }
-        _ => {}
-    }
-    watch(epoll, &socket, token)?;
-    Ok(socket.into())
-}
-
-/// Tells epoll to report every change of a socket.
-pub(crate) fn watch(epoll: &OwnedFd, socket: &impl rustix::fd::AsFd, token: u64) -> io::Result<()> {
-    let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-    Ok(epoll::add(epoll, socket, EventData::new_u64(token), flags)?)
 }
 
 pub(crate) fn keepalive() -> TcpKeepalive {

@@ -14,7 +14,7 @@ use rustix::event::epoll::EventFlags;
 use socket2::SockRef;
 
 use crate::client_hello::{HelloError, parse_client_hello};
-use crate::connect::{Attempt, Connecting, Refused, upstream};
+use crate::connect::{Attempt, Connecting, Refused, keepalive, upstream};
 use crate::metrics::Reason;
 use crate::proxy_protocol;
 use crate::relay::{Direction, Progress, Side};
@@ -29,6 +29,13 @@ pub(crate) struct Thread<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) epoll: &'a OwnedFd,
     pub(crate) buffer: &'a mut [u8],
+}
+
+/// What names the two sockets of a connection to epoll.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tokens {
+    pub(crate) client: u64,
+    pub(crate) backend: u64,
 }
 
 /// What is to be done with a connection.
@@ -52,6 +59,8 @@ pub(crate) struct Connection {
     active: bool,
     /// For how long none did, in milliseconds.
     silent: u32,
+    /// The backend is asked now and then whether it is still there.
+    kept_alive: bool,
 }
 
 enum Phase {
@@ -102,12 +111,13 @@ impl Connection {
             phase: Phase::Hello(Box::new(hello)),
             active: true,
             silent: 0,
+            kept_alive: false,
         }
     }
 
-    /// The client's socket, to be watched.
-    pub(crate) fn client(&self) -> &TcpStream {
-        &self.client.stream
+    /// Makes epoll report the client's socket under `token`.
+    pub(crate) fn watch_client(&mut self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        self.client.watch(epoll, token)
     }
 
     /// Takes note of an event on one of its sockets.
@@ -133,13 +143,11 @@ impl Connection {
         !matches!(self.phase, Phase::Relay(_))
     }
 
-    /// Goes as far as the sockets allow. `token` names its backend's socket to epoll.
-    pub(crate) fn advance(&mut self, token: u64, thread: &mut Thread<'_>) -> Step {
-        let result = match &self.phase {
-            Phase::Hello(_) => self.read_hello(token, thread),
-            Phase::Connecting(_) => self.check_attempt(token, thread),
-            Phase::Relay(_) | Phase::Moving => Ok(()),
-        };
+    /// Goes as far as the sockets allow. `tokens` name its client's and its backend's socket to epoll.
+    pub(crate) fn advance(&mut self, tokens: Tokens, thread: &mut Thread<'_>) -> Step {
+        let result = self
+            .read_hello(tokens.backend, thread)
+            .and_then(|()| self.check_attempts(tokens.backend, thread));
         if let Err(refused) = result {
             return self.refuse(thread.shared, &refused);
         }
@@ -147,7 +155,13 @@ impl Connection {
             return Step::Wait;
         };
         let mut moved = (0, 0);
-        let result = relay.pump(&mut self.client, thread.buffer, &mut moved);
+        let result = relay
+            .pump(&mut self.client, thread.buffer, &mut moved)
+            .and_then(|step| {
+                self.client.watch_room(thread.epoll, tokens.client)?;
+                relay.backend.watch_room(thread.epoll, tokens.backend)?;
+                Ok(step)
+            });
         if moved != (0, 0) {
             self.active = true;
             relay.upstream.metrics.to_backend.inc_by(moved.0);
@@ -166,7 +180,7 @@ impl Connection {
     }
 
     /// Looks at the deadlines of the phases before the relay.
-    pub(crate) fn tick(&mut self, token: u64, now: Instant, thread: &mut Thread<'_>) -> Step {
+    pub(crate) fn tick(&mut self, tokens: Tokens, now: Instant, thread: &mut Thread<'_>) -> Step {
         let result = match &mut self.phase {
             Phase::Hello(hello) if hello.deadline <= now => Err(Refused::because(
                 Reason::HelloTimeout,
@@ -175,15 +189,15 @@ impl Connection {
             Phase::Connecting(connecting) => match &connecting.attempt {
                 Attempt::Open { until, endpoint, .. } if *until <= now => {
                     connecting.failed(*endpoint, "no answer in time");
-                    connecting.attempt(token, thread)
+                    connecting.attempt(tokens.backend, thread)
                 }
-                Attempt::Later(then) if *then <= now => connecting.attempt(token, thread),
-                _ => Ok(()),
+                Attempt::Later(then) if *then <= now => connecting.attempt(tokens.backend, thread),
+                _ => return Step::Wait,
             },
-            _ => Ok(()),
+            _ => return Step::Wait,
         };
         match result {
-            Ok(()) => Step::Wait,
+            Ok(()) => self.advance(tokens, thread), // the endpoint may have answered already
             Err(refused) => self.refuse(thread.shared, &refused),
         }
     }
@@ -193,6 +207,12 @@ impl Connection {
         if self.is_setup() || std::mem::take(&mut self.active) {
             self.silent = 0;
             return false;
+        }
+        if let Phase::Relay(relay) = &self.phase
+            && !std::mem::replace(&mut self.kept_alive, true)
+        {
+            // Only now: most connections are over before they were silent once.
+            let _ = SockRef::from(&relay.backend.stream).set_tcp_keepalive(&keepalive());
         }
         let passed = u32::try_from(passed.as_millis()).unwrap_or(u32::MAX);
         self.silent = self.silent.saturating_add(passed);
@@ -235,11 +255,16 @@ impl Connection {
             name: name.clone(),
             ..refused
         })?;
+        let mut first = std::mem::take(&mut hello.received);
+        if upstream.cluster.proxy_protocol {
+            let gateway = self.client.stream.local_addr().unwrap_or(hello.peer);
+            first.splice(0..0, proxy_protocol::header(hello.peer, gateway));
+        }
         let now = Instant::now();
         let mut connecting = Box::new(Connecting {
-            peer: hello.peer,
             name,
-            first: std::mem::take(&mut hello.received),
+            first,
+            sent: 0,
             deadline: now + upstream.cluster.connect_budget,
             upstream,
             tried: Vec::new(),
@@ -251,39 +276,38 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the attempt to connect came to an end.
-    fn check_attempt(&mut self, token: u64, thread: &mut Thread<'_>) -> Result<(), Refused> {
-        let Phase::Connecting(connecting) = &mut self.phase else {
-            return Ok(());
-        };
-        let Attempt::Open {
-            side,
-            endpoint,
-            start,
-            ..
-        } = &connecting.attempt
-        else {
-            return Ok(());
-        };
-        if !side.writable {
-            return Ok(());
+    /// Follows attempts to connect until one has to be waited for, or one succeeded.
+    fn check_attempts(&mut self, token: u64, thread: &mut Thread<'_>) -> Result<(), Refused> {
+        while let Phase::Connecting(connecting) = &mut self.phase {
+            let Attempt::Open {
+                side,
+                endpoint,
+                start,
+                ..
+            } = &connecting.attempt
+            else {
+                return Ok(());
+            };
+            if !side.writable {
+                return Ok(());
+            }
+            // A socket that works has no error to ask for.
+            let error = if side.ended {
+                side.stream.take_error()
+            } else {
+                Ok(None)
+            };
+            if let Err(error) = error.and_then(|error| error.map_or(Ok(()), Err)) {
+                let endpoint = *endpoint;
+                connecting.failed(endpoint, &error.to_string());
+                connecting.attempt(token, thread)?;
+                continue;
+            }
+            connecting.upstream.succeeded(*endpoint);
+            let metrics = &connecting.upstream.metrics;
+            metrics.connect_seconds.observe(start.elapsed().as_secs_f64());
+            self.establish();
         }
-        if let Err(error) = side
-            .stream
-            .take_error()
-            .and_then(|error| error.map_or(Ok(()), Err))
-        {
-            let endpoint = *endpoint;
-            connecting.failed(endpoint, &error.to_string());
-            return connecting.attempt(token, thread);
-        }
-        connecting.upstream.succeeded(*endpoint);
-        connecting
-            .upstream
-            .metrics
-            .connect_seconds
-            .observe(start.elapsed().as_secs_f64());
-        self.establish();
         Ok(())
     }
 
@@ -292,8 +316,8 @@ impl Connection {
             return;
         };
         let Connecting {
-            peer,
             mut first,
+            sent,
             upstream,
             attempt,
             ..
@@ -301,12 +325,10 @@ impl Connection {
         let Attempt::Open { side: backend, .. } = attempt else {
             return;
         };
-        if upstream.cluster.proxy_protocol {
-            let gateway = self.client.stream.local_addr().unwrap_or(peer);
-            first.splice(0..0, proxy_protocol::header(peer, gateway));
-        }
         upstream.metrics.active.inc();
         upstream.metrics.total.inc();
+        upstream.metrics.to_backend.inc_by(sent as u64);
+        first.drain(..sent);
         let (to_backend, to_client) = (Direction::starting_with(first), Direction::default());
         self.phase = Phase::Relay(Relay {
             backend,
@@ -336,8 +358,16 @@ impl Relay {
         let down = self
             .to_client
             .pump(&mut self.backend, client, buffer, &mut moved.1)?;
+        if (up, down) == (Progress::Done, Progress::Done) {
+            return Ok(Step::Close); // which tells both sides
+        }
+        if up == Progress::Done {
+            self.to_backend.pass_end(&self.backend)?;
+        }
+        if down == Progress::Done {
+            self.to_client.pass_end(client)?;
+        }
         Ok(match (up, down) {
-            (Progress::Done, Progress::Done) => Step::Close,
             (Progress::Yielded, _) | (_, Progress::Yielded) => Step::Again,
             _ => Step::Wait,
         })

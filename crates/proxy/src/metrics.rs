@@ -102,7 +102,7 @@ fn connect_histogram() -> Histogram {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self {
+        let metrics = Self {
             active: Family::default(),
             total: Family::default(),
             bytes: Family::default(),
@@ -112,7 +112,12 @@ impl Default for Metrics {
             resets: Family::default(),
             accept_paused: Gauge::default(),
             updates: Counter::default(),
+        };
+        // From zero: the increase of a series is not seen before it has been there.
+        for reason in Reason::ALL {
+            metrics.resets(reason);
         }
+        metrics
     }
 }
 
@@ -171,11 +176,10 @@ impl Metrics {
         proxy.register("updates", "Configurations taken over", self.updates.clone());
     }
 
-    /// Metrics with a series for every label, from which the reference is written.
+    /// Metrics with a backend, from which the reference is written.
     pub fn example() -> Self {
         let metrics = Self::default();
         metrics.backend(&"kube-apiserver".into());
-        Reason::ALL.into_iter().for_each(|reason| metrics.reset(reason));
         metrics
     }
 

@@ -9,7 +9,9 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
 use crate::pipe::Pipe;
@@ -23,6 +25,9 @@ const SMALL_AFTER: u8 = 8;
 /// Rounds of reading and writing after which other connections get their turn.
 const ROUNDS: usize = 16;
 
+/// What epoll reports of every socket. Most can be written to at all times: room is asked for when one cannot.
+const ARRIVALS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
 /// A socket, and what is known of it: epoll tells changes only.
 #[derive(Debug)]
 pub(crate) struct Side {
@@ -33,16 +38,51 @@ pub(crate) struct Side {
     pub(crate) writable: bool,
     /// The peer ended or broke off: a short read does not mean that there is nothing more to learn.
     pub(crate) ended: bool,
+    /// Epoll reports when a write may go through again.
+    room_watched: bool,
 }
 
 impl Side {
-    /// A socket of which nothing is known yet.
+    /// A socket that nothing has come from yet.
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             readable: false,
-            writable: false,
+            writable: true,
             ended: false,
+            room_watched: false,
+        }
+    }
+
+    /// Makes epoll report the socket under `token`.
+    pub(crate) fn watch(&mut self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        self.room_watched = !self.writable;
+        Ok(epoll::add(
+            epoll,
+            &self.stream,
+            EventData::new_u64(token),
+            self.reported(),
+        )?)
+    }
+
+    /// Makes epoll report room as well, from the first time that there was none.
+    pub(crate) fn watch_room(&mut self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        if self.writable || self.room_watched {
+            return Ok(());
+        }
+        self.room_watched = true;
+        Ok(epoll::modify(
+            epoll,
+            &self.stream,
+            EventData::new_u64(token),
+            self.reported(),
+        )?)
+    }
+
+    fn reported(&self) -> EventFlags {
+        match self.room_watched {
+            true => ARRIVALS | EventFlags::OUT,
+            false => ARRIVALS,
         }
     }
 
@@ -61,7 +101,8 @@ impl Side {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes what the socket takes; 0 if that is nothing for now.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match again_if_interrupted(|| (&self.stream).write(bytes)) {
             Ok(count) => {
                 self.writable = count == bytes.len();
@@ -101,7 +142,7 @@ pub(crate) enum Progress {
     Waiting,
     /// It could go on, but others should have their turn.
     Yielded,
-    /// Its end was passed on.
+    /// It ended, and everything before its end was passed on.
     Done,
 }
 
@@ -128,7 +169,8 @@ pub(crate) struct Direction {
     streak: u8,
     bulk: bool,
     ended: bool,
-    done: bool,
+    /// The end was passed on as well.
+    told: bool,
 }
 
 impl Direction {
@@ -154,16 +196,11 @@ impl Direction {
         buffer: &mut [u8],
         moved: &mut u64,
     ) -> io::Result<Progress> {
-        if self.done {
-            return Ok(Progress::Done);
-        }
         for _ in 0..ROUNDS {
             if !self.flush(to, moved)? {
                 return Ok(Progress::Waiting);
             }
             if self.ended {
-                self.done = true;
-                shutdown(&to.stream)?;
                 return Ok(Progress::Done);
             }
             if !from.readable {
@@ -177,6 +214,18 @@ impl Direction {
             }
         }
         Ok(Progress::Yielded)
+    }
+
+    /// Passes the end on, once, to a side whose own direction goes on.
+    pub(crate) fn pass_end(&mut self, to: &Side) -> io::Result<()> {
+        if std::mem::replace(&mut self.told, true) {
+            return Ok(());
+        }
+        match to.stream.shutdown(Shutdown::Write) {
+            // A peer that is gone cannot be told; its own direction says how it went.
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+            result => result,
+        }
     }
 
     /// Hands on what was read before. False: the other side takes no more for now.
@@ -284,13 +333,5 @@ fn splice_between(
         Ok(count) => Ok(Some(count)),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// A peer that is gone cannot be told that the stream ended; its own direction says how it went.
-fn shutdown(stream: &TcpStream) -> io::Result<()> {
-    match stream.shutdown(Shutdown::Write) {
-        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
-        result => result,
     }
 }

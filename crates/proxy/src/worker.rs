@@ -1,8 +1,8 @@
 //! One thread of the native engine: its own listening sockets and connections, and one epoll for all of them.
 //!
 //! A runtime for tasks would do the same with more than ten times the memory for an idle connection. The loop is:
-//! wait; note each event and advance its connection; take turns with those that have more to do; accept within
-//! the limits; look at deadlines if there are any. With nothing to do it sleeps until the next sweep for silent
+//! wait; for each event advance its connection, or accept one within the limits; take turns with those that have
+//! more to do; look at deadlines if there are any. With nothing to do it sleeps until the next sweep for silent
 //! connections.
 
 use std::collections::HashMap;
@@ -18,10 +18,9 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::Socket;
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
-use crate::connect::watch;
-use crate::connection::{Connection, Step, Thread, reset};
+use crate::connection::{Connection, Step, Thread, Tokens, reset};
 use crate::metrics::Reason;
 use crate::relay::BUFFER;
 use crate::shared::{Shared, is_exhaustion};
@@ -32,8 +31,6 @@ use crate::snapshot::ListenerKey;
 const TICK: Duration = Duration::from_millis(100);
 /// How long a listener that met a limit waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Connections accepted from one listener before others get their turn.
-const ACCEPTS: usize = 64;
 const EVENTS: usize = 256;
 
 const WAKE: u64 = u64::MAX;
@@ -104,7 +101,6 @@ struct Listening {
     address: SocketAddr,
     key: ListenerKey,
     socket: Socket,
-    ready: bool,
     paused_until: Option<Instant>,
 }
 
@@ -140,11 +136,7 @@ impl Work {
                 let (token, flags) = (event.data.u64(), event.flags);
                 match token {
                     WAKE => self.obey(),
-                    _ if token & LISTENER != 0 => {
-                        if let Some(listening) = self.listeners.get_mut(&token) {
-                            listening.ready = true;
-                        }
-                    }
+                    _ if token & LISTENER != 0 => self.accept(token),
                     _ => self.handle(token, flags),
                 }
             }
@@ -152,7 +144,7 @@ impl Work {
                 self.advance(index);
             }
             let now = Instant::now();
-            self.accept_all(now);
+            self.resume_due(now);
             self.look_at_deadlines(now);
             self.connections.recycle();
             if self
@@ -170,19 +162,11 @@ impl Work {
         if self.setups > 0 || self.drain_until.is_some() {
             time = time.min(TICK);
         }
-        let paused = self
-            .listeners
-            .values()
-            .filter(|listening| listening.ready)
-            .filter_map(|l| l.paused_until);
+        let paused = self.listeners.values().filter_map(|l| l.paused_until);
         if let Some(until) = paused.min() {
             time = time.min(until.saturating_duration_since(now));
         }
-        let more = self
-            .listeners
-            .values()
-            .any(|listening| listening.ready && listening.paused_until.is_none());
-        if more || !self.again.is_empty() {
+        if !self.again.is_empty() {
             time = Duration::ZERO;
         }
         // Rounded up: a wait that ends a little early would be followed by many that last nothing.
@@ -212,15 +196,14 @@ impl Work {
     fn listen(&mut self, address: SocketAddr, key: ListenerKey, socket: Socket) {
         let token = LISTENER | self.next_listener;
         self.next_listener += 1;
-        let flags = EventFlags::IN | EventFlags::ET;
-        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags) {
+        // Reported as long as a connection waits: to ask until there is none would cost one call more for most.
+        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(token), EventFlags::IN) {
             return tracing::error!(%address, %error, "cannot watch a listening socket");
         }
         let listening = Listening {
             address,
             key,
             socket,
-            ready: false,
             paused_until: None,
         };
         self.listeners.insert(token, listening);
@@ -235,10 +218,12 @@ impl Work {
             .map(|(token, _)| *token)
             .collect();
         for token in stopped {
-            let Some(mut listening) = self.listeners.remove(&token) else {
+            let Some(listening) = self.listeners.remove(&token) else {
                 continue;
             };
-            self.resume(&mut listening);
+            if listening.paused_until.is_some() {
+                self.shared.metrics.accept_paused.dec();
+            }
             let shared = self.shared.clone();
             while let Ok(slot) = shared.slots.try_acquire() {
                 let Ok(accepted) = accept(&listening.socket) else {
@@ -250,71 +235,68 @@ impl Work {
         }
     }
 
-    fn accept_all(&mut self, now: Instant) {
-        let due = |listening: &Listening| {
-            listening.ready && listening.paused_until.is_none_or(|until| until <= now)
+    /// Accepts one connection, unless a limit is met.
+    fn accept(&mut self, token: u64) {
+        let now = Instant::now();
+        let Some(listening) = self.listeners.get(&token) else {
+            return;
         };
-        let ready: Vec<u64> = self
-            .listeners
-            .iter()
-            .filter(|(_, l)| due(l))
-            .map(|(token, _)| *token)
-            .collect();
-        for token in ready {
-            let Some(mut listening) = self.listeners.remove(&token) else {
-                continue;
-            };
-            self.resume(&mut listening);
-            for _ in 0..ACCEPTS {
-                if !self.accept_one(&mut listening, now) {
-                    break;
-                }
-            }
-            self.listeners.insert(token, listening);
-        }
-    }
-
-    /// Accepts one connection within the limits. False: none is there, or a limit is met.
-    fn accept_one(&mut self, listening: &mut Listening, now: Instant) -> bool {
-        let shared = self.shared.clone();
-        let taken = shared.accepts.lock().take(now);
+        let taken = self.shared.accepts.lock().take(now);
         if let Err(time) = taken {
-            self.pause(listening, now + time);
-            return false;
+            return self.pause(token, now + time);
         }
-        let Ok(slot) = shared.slots.try_acquire() else {
-            shared.accepts.lock().put_back();
-            self.pause(listening, now + PAUSE); // further ones wait in the kernel's queue
-            return false;
-        };
-        match accept(&listening.socket) {
+        let slot = self.shared.slots.try_acquire().map(SemaphorePermit::forget); // until the connection ends
+        if slot.is_err() {
+            self.shared.accepts.lock().put_back();
+            return self.pause(token, now + PAUSE); // further ones wait in the kernel's queue
+        }
+        let key = listening.key;
+        let error = match accept(&listening.socket) {
             Ok(accepted) => {
-                slot.forget(); // given back when the connection ends
-                shared.recovered();
-                self.serve(accepted, listening.key);
-                return true;
+                self.shared.recovered();
+                return self.serve(accepted, key);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => listening.ready = false,
-            Err(error) if is_exhaustion(&error) => {
-                shared.ran_out(&error);
-                self.pause(listening, now + PAUSE);
-            }
+            Err(error) => error,
+        };
+        self.shared.slots.add_permits(1);
+        self.shared.accepts.lock().put_back();
+        if is_exhaustion(&error) {
+            self.shared.ran_out(&error);
+            self.pause(token, now + PAUSE);
+        } else if error.kind() != io::ErrorKind::WouldBlock {
             // The client was gone before it was accepted, or the network went: nothing to do for it.
-            Err(error) => tracing::debug!(port = listening.key.port, %error, "accept"),
-        }
-        shared.accepts.lock().put_back();
-        false
-    }
-
-    fn pause(&self, listening: &mut Listening, until: Instant) {
-        if listening.paused_until.replace(until).is_none() {
-            self.shared.metrics.accept_paused.inc();
+            tracing::debug!(port = key.port, %error, "accept");
         }
     }
 
-    fn resume(&self, listening: &mut Listening) {
-        if listening.paused_until.take().is_some() {
+    fn pause(&mut self, token: u64, until: Instant) {
+        let Some(listening) = self.listeners.get_mut(&token) else {
+            return;
+        };
+        listening.paused_until = Some(until);
+        self.shared.metrics.accept_paused.inc();
+        self.report(token, EventFlags::empty());
+    }
+
+    fn resume_due(&mut self, now: Instant) {
+        let due = |(token, listening): (&u64, &mut Listening)| {
+            let due = listening.paused_until.take_if(|until| *until <= now);
+            due.map(|_| *token)
+        };
+        let tokens: Vec<u64> = self.listeners.iter_mut().filter_map(due).collect();
+        for token in tokens {
             self.shared.metrics.accept_paused.dec();
+            self.report(token, EventFlags::IN);
+        }
+    }
+
+    /// Makes epoll report other events of a listener.
+    fn report(&self, token: u64, flags: EventFlags) {
+        let Some(listening) = self.listeners.get(&token) else {
+            return;
+        };
+        if let Err(error) = epoll::modify(&self.epoll, &listening.socket, EventData::new_u64(token), flags) {
+            tracing::error!(address = %listening.address, %error, "cannot watch a listening socket");
         }
     }
 
@@ -334,7 +316,7 @@ impl Work {
         let watched = self
             .connections
             .get_mut(index)
-            .map(|connection| watch(&self.epoll, connection.client(), client_token(index)));
+            .map(|connection| connection.watch_client(&self.epoll, tokens(index).client));
         match watched {
             Some(Ok(())) => self.advance(index), // plain TCP connects at once
             _ => self.close(index),
@@ -350,12 +332,12 @@ impl Work {
     }
 
     fn advance(&mut self, index: usize) {
-        self.step(index, |connection, token, thread| {
-            connection.advance(token, thread)
+        self.step(index, |connection, tokens, thread| {
+            connection.advance(tokens, thread)
         });
     }
 
-    fn step(&mut self, index: usize, act: impl FnOnce(&mut Connection, u64, &mut Thread<'_>) -> Step) {
+    fn step(&mut self, index: usize, act: impl FnOnce(&mut Connection, Tokens, &mut Thread<'_>) -> Step) {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
         };
@@ -365,7 +347,7 @@ impl Work {
             epoll: &self.epoll,
             buffer: &mut self.buffer,
         };
-        let step = act(connection, backend_token(index), &mut thread);
+        let step = act(connection, tokens(index), &mut thread);
         self.setups -= usize::from(was_setup && !connection.is_setup());
         match step {
             Step::Wait => {}
@@ -389,8 +371,8 @@ impl Work {
             self.last_tick = now;
             let setups: Vec<usize> = self.connections.indices(Connection::is_setup).collect();
             for index in setups {
-                self.step(index, |connection, token, thread| {
-                    connection.tick(token, now, thread)
+                self.step(index, |connection, tokens, thread| {
+                    connection.tick(tokens, now, thread)
                 });
             }
         }
@@ -412,12 +394,12 @@ impl Work {
     }
 }
 
-fn client_token(index: usize) -> u64 {
-    (index as u64) << 1
-}
-
-fn backend_token(index: usize) -> u64 {
-    client_token(index) | 1
+fn tokens(index: usize) -> Tokens {
+    let client = (index as u64) << 1;
+    Tokens {
+        client,
+        backend: client | 1,
+    }
 }
 
 /// How often to look for silent connections: one ends at most a sixteenth late.

@@ -128,6 +128,26 @@ async fn a_client_with_too_many_connections_is_reset_until_it_ends_one() {
     gateway.connect(8080).await;
 }
 
+/// Whether a connection to this address has a timer beside that of unacknowledged data: it is kept alive.
+fn is_kept_alive(backend: SocketAddr) -> bool {
+    let remote = format!("0100007F:{:04X}", backend.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.any(|row| row[2] == remote && row[3] == "01" && row[5].starts_with("02:"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_falls_silent_is_asked_whether_it_is_still_there() {
+    let backend = backends::echo().await;
+    let mut world = plain(&backend);
+    world.idle_timeout = Some("20s"); // so that silence is looked for every second
+    let gateway = Gateway::start(&mut world, |_| ()).await;
+    let _stream = gateway.connect(8080).await;
+    until("the kernel to ask", || is_kept_alive(backend.address)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_limit_new_connections_wait_and_are_served_when_one_ends() {
     let backend = backends::echo().await;
