@@ -6,20 +6,31 @@ Needs dnsperf, knot, unbound and dnsmasq (`testbed/packages clients bench`), Cor
 Usage: bench/dns.py [--quick] [--rounds 3] [--seconds 4]
 
 Every server has one worker on the first core; dnsperf and the upstream share the second. All servers run at once on
-loopback and are asked in turn.
+loopback and are asked in turn. That throughput grows with cores is shown with shares of cores, which needs root and the
+cpu controller of cgroup v1.
 """
 
 import argparse
+import os
 import random
 import re
 import subprocess
 import tempfile
+from pathlib import Path
 
 from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
 
 PORT = 5300
 UPSTREAM = "127.90.0.9"
 STEADY = 20_000
+# Tails are taken from short slices in turn: what a neighbour does for a moment spoils one of them, not the figure.
+SLICES = 5
+# The answers that our cache may hold, in MiB: by default, and while it grows: as much as unbound has.
+CACHE, ROOM = 16, 128
+
+CPU = Path("/sys/fs/cgroup/cpu")
+# A thread's share of its core, in µs of each period.
+SHARE, PERIOD = 1_000, 10_000
 
 OWN_ZONE = """$ORIGIN bench.example.
 $TTL 3600
@@ -39,7 +50,7 @@ ns A 192.0.2.53
 """
 
 # Who can be asked what. The floor echoes anything, knot forwards nothing.
-PARTS = ["own", "steady", "hit", "miss"]
+PARTS = ["own", "hit", "miss"]
 AUTHORITATIVE = ("floor", "knot")
 
 
@@ -79,12 +90,12 @@ class Bench:
         pid = str(self.servers[name][1].pid)
         subprocess.run(["taskset", "-a", "-p", "-c", core, pid], check=True, stdout=subprocess.DEVNULL)
 
-    def start_all(self):
+    def start_all(self, cache):
         self.knot("upstream", "1", UPSTREAM, "example.org", FOREIGN_ZONE)
         del self.servers["upstream"]
         self.start("floor", "127.90.0.1", [self.program("dns_echo"), f"127.90.0.1:{PORT}"])
         serve = self.program("dns_serve")
-        self.start("oooi", "127.90.0.2", [serve, f"127.90.0.2:{PORT}", "1", f"{UPSTREAM}:{PORT}"])
+        self.start("oooi", "127.90.0.2", [serve, f"127.90.0.2:{PORT}", "1", cache, f"{UPSTREAM}:{PORT}"])
         self.knot("knot", "0", "127.90.0.3", "bench.example", OWN_ZONE)
         path = self.settings("unbound", "unbound.conf", ADDRESS="127.90.0.4")
         self.start("unbound", "127.90.0.4", ["unbound", "-d", "-c", path])
@@ -94,9 +105,10 @@ class Bench:
         path = self.settings("dnsmasq", "dnsmasq.conf", ADDRESS="127.90.0.6")
         self.start("dnsmasq", "127.90.0.6", ["dnsmasq", "--keep-in-foreground", "--user=root", "--pid-file=", "-C", path])
 
-    def dnsperf(self, address, questions, seconds, rate=None, cores="1", detail=False):
+    def dnsperf(self, address, questions, seconds, rate=None, cores="1", detail=False, clients=8, waiting=100):
         command = [*first(), "taskset", "-c", cores, "dnsperf", "-s", address, "-p", str(PORT), "-d", questions]
-        command += ["-l", str(seconds), "-c", "8", "-q", "100", "-T", "1"] + (["-Q", str(rate)] if rate else [])
+        command += ["-l", str(seconds), "-c", str(clients), "-q", str(waiting), "-T", "1"]
+        command += ["-Q", str(rate)] if rate else []
         text = subprocess.run(command + (["-v"] if detail else []), capture_output=True, text=True, check=True).stdout
         number = lambda label: float(re.search(label + r":\s+([\d.]+)", text).group(1))
         outcome = {"answers": number("Queries completed"), "lost": number("Queries lost"), "rate": number("Queries per second")}
@@ -128,7 +140,10 @@ class Bench:
 
 
 def growth(bench, seconds, counts):
-    """CPU for each hit, and memory, with more and more names in the cache. Names are asked once, then again."""
+    """CPU for each hit, and memory, with more and more names in the cache. Names are asked once, then again.
+
+    All caches have room for all names: a smaller one would compare questions forwarded with answers kept.
+    """
     rows = {}
     for name in ("oooi", "unbound", "CoreDNS"):
         address, process = bench.servers[name]
@@ -150,19 +165,53 @@ def growth(bench, seconds, counts):
 
 
 def cores(bench, seconds):
-    """One worker and two, with the load on both cores: what both workers did."""
-    rows = {}
-    serve = bench.program("dns_serve")
-    for workers in (1, 2):
-        name = f"oooi, {workers} worker{'s' if workers > 1 else ''}"
-        address = f"127.90.1.{workers}"
-        bench.start(name, address, [serve, f"{address}:{PORT}", str(workers)], core="0,1")
-        process = bench.servers.pop(name)[1]
-        before = cpu_micros(process.pid)
-        outcome = bench.dnsperf(address, bench.questions("own", seconds), seconds, cores="0,1")
-        cpu = (cpu_micros(process.pid) - before) / max(outcome["answers"], 1)
-        rows[name] = [{"cpu": cpu, "rate": outcome["rate"], "lost": outcome["lost"]}]
+    """One worker on one core and two on two, each with the same share of its core; nothing where that cannot be given.
+
+    The load needs a core for as many questions as a worker can answer with one, so without shares two cores would have
+    to do three cores' work.
+    """
+    if not os.access(CPU / "cpu.cfs_quota_us", os.W_OK):
+        return {}
+    names = {"oooi, 1 worker": 1, "oooi, 2 workers": 2}
+    rows, groups = {name: [] for name in names}, []
+    try:
+        for name, workers in names.items():
+            command = [bench.program("dns_serve"), f"127.90.1.{workers}:{PORT}", workers, CACHE]
+            bench.start(name, f"127.90.1.{workers}", command, core="0,1")
+            for core in range(workers):
+                groups.append(CPU / f"bench{os.getpid()}-{workers}-{core}")
+                share_of_core(bench.servers[name][1].pid, core, groups[-1])
+        for _ in range(SLICES):
+            for name in names:
+                rows[name].append(answers(bench, name, seconds))
+    finally:
+        bench.processes.end(*[bench.servers.pop(name)[1] for name in names if name in bench.servers])
+        for group in groups:
+            if group.exists():
+                group.rmdir()
     return rows
+
+
+def answers(bench, name, seconds):
+    """What a server answers to more questions than its shares suffice for, from so many clients that all workers have some."""
+    address, process = bench.servers[name]
+    before = cpu_micros(process.pid)
+    outcome = bench.dnsperf(address, bench.questions("own", seconds), seconds, cores="0,1", clients=200, waiting=1000)
+    spent = cpu_micros(process.pid) - before
+    each = spent / max(outcome["answers"], 1)
+    return {"rate": outcome["rate"], "lost": outcome["lost"], "cpu": each, "busy": spent / seconds / 1e4}
+
+
+def share_of_core(pid, core, group):
+    """Puts the worker of a core there, with no more than its share of it, by a control group of its own."""
+    threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == f"dns-{core}"]
+    if len(threads) != 1:
+        raise Failed(f"process {pid} has {len(threads)} threads of the name dns-{core}")
+    group.mkdir()
+    (group / "cpu.cfs_period_us").write_text(str(PERIOD))
+    (group / "cpu.cfs_quota_us").write_text(str(SHARE))
+    (group / "tasks").write_text(threads[0].name)
+    subprocess.run(["taskset", "-p", "-c", str(core), threads[0].name], check=True, stdout=subprocess.DEVNULL)
 
 
 def main():
@@ -183,7 +232,7 @@ def main():
     }
     with tempfile.TemporaryDirectory() as folder, Processes(folder) as processes:
         bench = Bench(processes, options.coredns)
-        bench.start_all()
+        bench.start_all(CACHE)
         collected = {name: [] for name in bench.servers}
         idle = {name: memory_mib(process.pid) for name, (_, process) in bench.servers.items()}
         for number in range(rounds):
@@ -191,16 +240,19 @@ def main():
             figures = {name: {"idle": idle[name]} for name in bench.servers}
             for part in PARTS:
                 for name in bench.servers:
-                    if part in ("own", "steady") or name not in AUTHORITATIVE:
+                    if part == "own" or name not in AUTHORITATIVE:
                         figures[name].update(bench.measure(part, name, seconds))
             for name, row in figures.items():
                 row["loaded"] = memory_mib(bench.servers[name][1].pid)
                 collected[name].append(row)
+            for _ in range(SLICES):
+                for name in bench.servers:
+                    collected[name].append(bench.measure("steady", name, 1))
         print("growth and cores", flush=True)
         # All anew: what the rounds left in the caches would count.
         processes.end()
         bench = Bench(processes, options.coredns)
-        bench.start_all()
+        bench.start_all(ROOM)
         grown = summaries(growth(bench, seconds, counts))
         scaled = summaries(cores(bench, seconds))
     report(summaries(collected), grown, scaled, counts, rounds, versions)
@@ -233,6 +285,7 @@ def report(figures, grown, scaled, counts, rounds, versions):
         "hits, of the best peer": ratio(figures, "hit cpu", "oooi", recursive),
         "misses, of unbound": ratio(figures, "miss cpu", "oooi", ["unbound"]),
         "p99, of the best peer": ratio(figures, "p99", "oooi", ["knot", *recursive]),
+        "answers of two workers, of one": ratio(scaled, "rate", "oooi, 2 workers", ["oooi, 1 worker"]),
     }
     said = "; ".join(f"{what}: {value:.2f}" for what, value in ratios.items() if value)
     text = "\n\n".join(
@@ -240,14 +293,22 @@ def report(figures, grown, scaled, counts, rounds, versions):
             table(cpu, figures),
             table(speed, figures),
             f"oooi's share: {said}.",
-            "Hits with more and more names in the cache (ours holds 16 MiB of answers here and forgets the oldest beyond):",
+            f"Hits with more and more names in the cache. Ours may hold {ROOM} MiB here, as unbound's; by default it is {CACHE}, and the oldest beyond are forgotten:",
             table(held, grown),
-            "One worker and two, with the load on the same two cores:",
-            table([("CPU µs / own name", "cpu", 1), ("answers / s", "rate", 0)], scaled),
+            *spread(scaled),
         ]
     )
     result = {"rounds": rounds, "versions": versions, "figures": figures, "grown": grown, "cores": scaled, "ratios": ratios}
     publish("dns", "DNS", result, text)
+
+
+def spread(scaled):
+    """What two cores answer beside one."""
+    if not scaled:
+        return ["One worker and two: not measured, since it takes root and the cpu controller of cgroup v1 to give shares of cores."]
+    columns = [("answers / s", "rate", 0), ("lost", "lost", 0), ("CPU µs / own name", "cpu", 1), ("CPU in % of a core", "busy", 0)]
+    share = f"{SHARE / PERIOD:.0%}"
+    return [f"One worker on one core and two on two. Each may use {share} of its core, so that the load has room beside them:", table(columns, scaled)]
 
 
 def hit_of_floor(figures):

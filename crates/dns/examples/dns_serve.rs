@@ -1,4 +1,4 @@
-//! The server alone, for benchmarks: `dns_serve ADDRESS:PORT CORES [UPSTREAM]`.
+//! The server alone, for benchmarks: `dns_serve ADDRESS:PORT CORES CACHE_MIB [UPSTREAM]`.
 //!
 //! It serves `api.bench.example` and `*.apps.bench.example` to clients of the address's own /24 and
 //! forwards the rest, if it has an upstream. `oooi dns` is the same server with a manifest.
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, address, cores, upstreams @ ..] = arguments.as_slice() else {
-        return Err("usage: dns_serve ADDRESS:PORT CORES [UPSTREAM]".into());
+    let [_, address, cores, cache, upstreams @ ..] = arguments.as_slice() else {
+        return Err("usage: dns_serve ADDRESS:PORT CORES CACHE_MIB [UPSTREAM]".into());
     };
     let address: SocketAddr = address.parse()?;
     let entry = |hostname: &str| DnsStaticEntry {
@@ -37,7 +37,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..DnsServerSpec::default()
     })?;
     let listeners = Listeners::bind(&[address], &[], cores.parse()?)?;
-    let server = Server::new(Options::default(), listeners.cores());
+    let options = Options {
+        cache_octets: cache.parse::<usize>()? << 20,
+        ..Options::default()
+    };
+    let server = Server::new(options, listeners.cores());
     let (_config, config) = watch::channel(Arc::new(config));
     let (_names, names) = watch::channel(Arc::new(Names::default()));
     let runtime = tokio::runtime::Builder::new_current_thread()
