@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::future::{Future, ready};
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use axum::Router;
@@ -10,10 +11,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use oooi_api::report::{Event, Report, ServerReport, Severity};
+use oooi_net::Network;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tracing::{debug, info, warn};
+
+/// How many askers may wait to be taken, as many as the system's own default.
+const BACKLOG: u32 = 1024;
 
 /// Where metrics and probes are served.
 #[derive(clap::Args, Clone, Copy)]
@@ -148,13 +153,46 @@ where
 {
     let mut serving = tokio::task::JoinSet::new();
     for Pages { address, routes } in pages {
-        let listener = TcpListener::bind(address).await.with_context(|| {
+        let listener = listen(address).await.with_context(|| {
             format!("{address} cannot be listened on for metrics and probes: choose another address for them")
         })?;
         info!(%address, "metrics and probes");
         serving.spawn(async move { axum::serve(listener, routes).await });
     }
     Ok(server.await?)
+}
+
+/// Listens on an address by the interface that has it. Linux answers for all its addresses on every interface: whoever
+/// is on the VLAN and sends what is for the pod's own address to the server would reach the port too.
+async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    if let Some(interface) = interface_of(address.ip()).await
+        && let Err(error) = socket.bind_device(Some(interface.as_bytes()))
+    {
+        warn!(%address, %interface, %error, "metrics and probes may be asked for on every interface");
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// The interface that has an address of IPv4; nothing for one that is not there, or is not of one interface alone.
+async fn interface_of(address: IpAddr) -> Option<String> {
+    let IpAddr::V4(address) = address else { return None };
+    if address.is_unspecified() || address.is_loopback() {
+        return None;
+    }
+    let network = Network::open().ok()?;
+    for interface in network.interfaces().await.ok()? {
+        let addresses = network.addresses(&interface).await.unwrap_or_default();
+        if addresses.iter().any(|own| own.addr() == address) {
+            return Some(interface);
+        }
+    }
+    None
 }
 
 /// Where there is no Kubernetes, what servers report is logged.

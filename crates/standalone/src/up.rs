@@ -16,7 +16,10 @@ use std::time::Duration;
 use oooi_api::report::Report;
 use oooi_dhcp::machines::Machines;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -73,6 +76,7 @@ impl Failing {
 #[derive(Default)]
 pub struct Metrics {
     registries: Mutex<BTreeMap<&'static str, Registry>>,
+    loops: Mutex<BTreeMap<&'static str, Handle>>,
 }
 
 impl Metrics {
@@ -86,6 +90,19 @@ impl Metrics {
         registered
     }
 
+    /// The event loop of a server.
+    fn watch(&self, server: &'static str, event_loop: &Handle) {
+        self.loops
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(server, event_loop.clone());
+    }
+
+    /// What they look like, for the reference.
+    pub fn example() -> Registry {
+        tasks([("dhcp", 0), ("dns", 0), ("proxy", 0)])
+    }
+
     /// All of them in the text format of Prometheus.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
@@ -97,9 +114,28 @@ impl Metrics {
         {
             encode_registry(&mut text, registry)?;
         }
+        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = loops
+            .iter()
+            .map(|(server, event_loop)| (*server, event_loop.metrics().num_alive_tasks()));
+        encode_registry(&mut text, &tasks(alive))?;
         encode_eof(&mut text)?;
         Ok(text)
     }
+}
+
+/// What is under way in the event loop of each server.
+fn tasks(alive: impl IntoIterator<Item = (&'static str, usize)>) -> Registry {
+    let tasks = Family::<[(&'static str, &'static str); 1], Gauge>::default();
+    for (server, number) in alive {
+        tasks
+            .get_or_create(&[("server", server)])
+            .set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    let mut registry = Registry::default();
+    let help = "Tasks that are alive in the event loop of a server";
+    registry.register("oooi_up_tasks", help, tasks);
+    registry
 }
 
 /// How long a server that failed waits before it is started again, at first and at most.
@@ -221,6 +257,7 @@ where
             Ok(runtime) => runtime,
             Err(error) => return error!(server = name, %error, "no event loop can be made: the server does not run"),
         };
+        run.options.metrics.watch(name, runtime.handle());
         runtime.block_on(async move {
             let mut wait = BACKOFF.0;
             while !*stopped.borrow() {

@@ -14,7 +14,7 @@ struct KindLabel {
 }
 
 /// The counters of the control plane. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
     pub(crate) streams: Gauge,
     pub(crate) updates: Counter,
@@ -23,6 +23,34 @@ pub struct Metrics {
     accepted: Family<KindLabel, Counter>,
     refused: Family<KindLabel, Counter>,
     refusing: Family<KindLabel, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            streams: Gauge::default(),
+            updates: Counter::default(),
+            sent: Family::default(),
+            resources: Family::default(),
+            accepted: Family::default(),
+            refused: Family::default(),
+            refusing: Family::default(),
+        };
+        // From zero: the increase of a series is not seen before it has been there.
+        for kind in Kind::ALL {
+            let label = KindLabel { kind: kind.label() };
+            for family in [
+                &metrics.sent,
+                &metrics.resources,
+                &metrics.accepted,
+                &metrics.refused,
+            ] {
+                drop(family.get_or_create(&label));
+            }
+            drop(metrics.refusing.get_or_create(&label));
+        }
+        metrics
+    }
 }
 
 impl Metrics {
@@ -44,17 +72,6 @@ impl Metrics {
             "1 while an Envoy has refused the last response and goes on with what it had",
             self.refusing.clone(),
         );
-    }
-
-    /// Metrics with a series for every label, from which the reference is written.
-    pub fn example() -> Self {
-        let metrics = Self::default();
-        for kind in Kind::ALL {
-            metrics.sent(kind, 0);
-            metrics.accepted(kind);
-            metrics.refused(kind);
-        }
-        metrics
     }
 
     pub(crate) fn sent(&self, kind: Kind, resources: usize) {

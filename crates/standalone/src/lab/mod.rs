@@ -323,6 +323,9 @@ fn change(story: &mut Story, site: &Site, node: &Node, lease: &Lease, reached: &
             site.change(|_| {}, Some(spare)).map_err(mistaken)?;
             await_answer(|| node.ask(gateway, host), MOVED_NAME)?;
             expect(&held.ask()?, service)?;
+            // Whatever comes next meets it where it was.
+            site.change(|_| {}, None).map_err(mistaken)?;
+            await_answer(|| node.ask(gateway, host), service)?;
             Ok::<_, node::Error>((
                 (),
                 format!(

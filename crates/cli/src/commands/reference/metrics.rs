@@ -1,6 +1,6 @@
 //! All metrics, as the registries of the servers and of the manager expose them.
 //!
-//! Each crate makes an example with a series of every family; its exposition is read back here. A family without a
+//! Where labels are only known at run time the crate makes an example with a series; all is read back here. A family without a
 //! series is not exposed at all, so a test counts what is registered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +34,11 @@ struct Metric {
 
 /// Who exposes it, and what.
 fn registries() -> anyhow::Result<Vec<(&'static str, Registry)>> {
-    let dhcp = registry(oooi_dhcp::metrics::Metrics::example);
+    let dhcp = registry(oooi_dhcp::metrics::Metrics::register);
     let dns = resolver()?;
     let dns = registry(|registry| oooi_dns::server::Server::example_metrics(dns).register(registry));
     let proxy = registry(|registry| oooi_proxy::metrics::Metrics::example().register(registry));
-    let xds = registry(|registry| oooi_xds::metrics::Metrics::example().register(registry));
+    let xds = registry(|registry| oooi_xds::metrics::Metrics::default().register(registry));
     let every = registry(|registry| observe::Accepted::default().register(registry));
     let manager = registry(|registry| oooi_operator::metrics::Metrics::example().register(registry));
     Ok(vec![
@@ -47,6 +47,7 @@ fn registries() -> anyhow::Result<Vec<(&'static str, Registry)>> {
         ("The gateway", proxy),
         ("The control plane of an Envoy", xds),
         ("Every server", every),
+        ("`oooi up`", oooi_standalone::up::Metrics::example()),
         ("The manager", manager),
     ])
 }
