@@ -2,7 +2,7 @@
 
 A kind is a generator that tries once, and says what failed by what it yields or raises; one that raised starts anew.
 
-    connections HOST PORT CA   a new TLS connection and a request each time, by name, trying every address
+    connections HOST PORT CA   a new TLS connection and a request each time, by name: the next address where one gives no answer
     held HOST PORT CA          a request each time on one connection that is kept; a broken one is opened again
     watch HOST PORT CA CERT KEY  a watch of nodes that is kept: each time, whether it still stands
     bulk HOST PORT CA CERT KEY  a document of megabytes each time, on one connection that is kept
@@ -27,22 +27,31 @@ TIMEOUT = 2
 PATIENCE = 10
 
 
-def connect(host, port, ca, certificate=None):
-    """One connection, to the first address that takes it."""
+def connect(address, host, ca, certificate=None):
+    """One connection to an address."""
     context = ssl.create_default_context(cafile=ca)
     if certificate:
         context.load_cert_chain(*certificate)
-    refused = None
+    plain = socket.create_connection(address, TIMEOUT)
+    plain.settimeout(PATIENCE)
+    # A peer that vanished is noticed within PATIENCE, also where nobody sends.
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5):
+        plain.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection = http.client.HTTPSConnection(host, address[1])
+    connection.sock = context.wrap_socket(plain, server_hostname=host)
+    return connection
+
+
+def first(host, port, attempt):
+    """What the first address gives that does not fail: a client tries the next one."""
+    failed = None
     for *_, address in socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM):
         try:
-            plain = socket.create_connection(address, TIMEOUT)
-            connection = http.client.HTTPSConnection(host, port)
-            plain.settimeout(PATIENCE)
-            connection.sock = context.wrap_socket(plain, server_hostname=host)
-            return connection
-        except OSError as error:
-            refused = error
-    raise refused
+            return attempt(address)
+        except (OSError, http.client.HTTPException) as error:
+            failed = error
+    raise failed
 
 
 def ask(connection, path="/"):
@@ -54,22 +63,25 @@ def ask(connection, path="/"):
 
 
 def connections(host, port, ca):
-    while True:
-        connection = connect(host, int(port), ca)
+    def once(address):
+        connection = connect(address, host, ca)
         ask(connection)
         connection.close()
+
+    while True:
+        first(host, port, once)
         yield
 
 
 def held(host, port, ca):
-    connection = connect(host, int(port), ca)
+    connection = first(host, port, lambda address: connect(address, host, ca))
     while True:
         ask(connection)
         yield
 
 
 def watch(host, port, ca, certificate, key):
-    stream = connect(host, int(port), ca, (certificate, key)).sock
+    stream = first(host, port, lambda address: connect(address, host, ca, (certificate, key))).sock
     request = f"GET /api/v1/nodes?watch=1&allowWatchBookmarks=1 HTTP/1.1\r\nHost: {host}\r\n\r\n"
     stream.sendall(request.encode())
     status = stream.recv(65536).split(b"\r\n")[0]
@@ -86,7 +98,7 @@ def watch(host, port, ca, certificate, key):
 
 
 def bulk(host, port, ca, certificate, key):
-    connection = connect(host, int(port), ca, (certificate, key))
+    connection = first(host, port, lambda address: connect(address, host, ca, (certificate, key)))
     while True:
         ask(connection, "/openapi/v2")
         yield

@@ -14,11 +14,13 @@ pub struct Usage {
     pub files: u64,
     /// Threads.
     pub threads: u64,
+    /// Tasks in its event loops, which it counts itself.
+    pub tasks: u64,
 }
 
 impl Usage {
-    /// What a process has now, as the kernel counts it.
-    pub fn of(process: u32) -> io::Result<Self> {
+    /// What a process has now: `tasks` by its own word, the rest as the kernel counts it.
+    pub fn of(process: u32, tasks: u64) -> io::Result<Self> {
         let folder = format!("/proc/{process}");
         let status = fs::read_to_string(format!("{folder}/status"))?;
         let field = |name: &str| {
@@ -30,6 +32,7 @@ impl Usage {
             memory: field("VmRSS:")?,
             files: fs::read_dir(format!("{folder}/fd"))?.count() as u64,
             threads: field("Threads:")?,
+            tasks,
         })
     }
 }
@@ -46,6 +49,7 @@ pub fn growth(rests: &[Usage]) -> Vec<String> {
         grows("memory (KiB)", MEMORY, |usage| usage.memory),
         grows("file descriptors", 0, |usage| usage.files),
         grows("threads", 0, |usage| usage.threads),
+        grows("tasks", 0, |usage| usage.tasks),
     ]
     .into_iter()
     .flatten()
@@ -61,6 +65,7 @@ mod tests {
             memory,
             files,
             threads: 7,
+            tasks: 30,
         }
     }
 
@@ -105,7 +110,8 @@ mod tests {
             memory,
             files,
             threads,
-        } = Usage::of(std::process::id()).unwrap();
+            ..
+        } = Usage::of(std::process::id(), 0).unwrap();
         assert!(memory > 0 && files > 0 && threads > 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oooi_testkit::{Error, Node, until};
+use oooi_testkit::{Error, Node, SecondNode, until};
 use serde_json::{Value, json};
 
 use crate::{Hosted, PATIENCE, Result};
@@ -11,8 +11,11 @@ use crate::{Hosted, PATIENCE, Result};
 const SILENCE: &str =
     "table ip fault { chain input { type filter hook input priority -300; tcp dport 6443 drop; }; }";
 
-/// How long something stays broken.
-const FOR: Duration = Duration::from_secs(15);
+/// How long a volume stays full.
+const FULL: Duration = Duration::from_secs(15);
+
+/// What a cluster has on its VLAN.
+const SERVERS: [&str; 3] = ["dhcp", "dns", "proxy"];
 
 /// The pods of a server: `dhcp`, `dns` or `proxy`.
 fn pods_of(hosted: &Hosted<'_>, server: &str) -> String {
@@ -23,9 +26,9 @@ fn pods_of(hosted: &Hosted<'_>, server: &str) -> String {
 }
 
 /// The management API server answers nobody for a while.
-pub async fn silence_the_api_server(node: &Node) -> Result<()> {
+pub async fn silence_the_api_server(node: &Node, time: Duration) -> Result<()> {
     node.run("nft", &[SILENCE])?;
-    tokio::time::sleep(FOR).await;
+    tokio::time::sleep(time).await;
     node.run("nft", &["delete table ip fault"]).map(drop)
 }
 
@@ -73,10 +76,18 @@ pub async fn two_leaders(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     if before == after {
         return Ok(());
     }
-    Err(Error::Io {
-        what: "two managers at once changed which objects there are".to_owned(),
-        source: std::io::Error::other(format!("before:\n{before}\nafter:\n{after}")),
-    })
+    Err(wrong(
+        "two managers at once changed which objects there are",
+        format!("before:\n{before}\nafter:\n{after}"),
+    ))
+}
+
+/// What a fault must not do.
+fn wrong(what: &str, seen: String) -> Error {
+    Error::Io {
+        what: what.to_owned(),
+        source: std::io::Error::other(seen),
+    }
 }
 
 /// The pod of the manager that leads, once that is there and another one than `former`.
@@ -99,9 +110,25 @@ pub async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> 
     kill_pods(node, Hosted::NAMESPACE, &pods_of(hosted, server)).await
 }
 
+/// Ends the only pod of the DHCP server, whose leases lie on a volume: the next pod has every one of them.
+pub async fn move_dhcp(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let before = hosted.leases().await?;
+    kill(node, hosted, "dhcp").await?;
+    rolled_out(node, &format!("{}-dhcp", hosted.name())).await?;
+    let after = hosted.leases().await?;
+    let lost = before.iter().any(|lease| !after.contains(lease));
+    if lost || before.is_empty() {
+        return Err(wrong(
+            "the volume of the leases does not have what it had",
+            format!("before: {before:?}, after: {after:?}"),
+        ));
+    }
+    Ok(())
+}
+
 /// Ends the pods of all servers at once.
 pub async fn kill_all(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    let [dhcp, dns, proxy] = ["dhcp", "dns", "proxy"].map(|server| format!("{}-{server}", hosted.name()));
+    let [dhcp, dns, proxy] = SERVERS.map(|server| format!("{}-{server}", hosted.name()));
     let selector = format!("app.kubernetes.io/instance in ({dhcp},{dns},{proxy})");
     kill_pods(node, Hosted::NAMESPACE, &selector).await
 }
@@ -161,7 +188,7 @@ pub async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value) -> Res
     node.kubectl(&patch).await.map(drop)
 }
 
-/// Changes something of each server that is taken over while it runs, and waits until all of it is served.
+/// Changes something of each server that is taken over while it runs; a machine that boots afterwards sees it.
 pub async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     let components = json!({
         "dhcp": {"options": [{"code": 66, "value": "boot.example.com"}]},
@@ -169,22 +196,88 @@ pub async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()
         "proxy": {"idleTimeout": "12h"},
     });
     change(node, hosted, &components).await?;
+    hosted.ready().await?;
+    let mut booted = hosted.tenant("changed").await?;
+    let options = booted.run("sh", &["-ec", SHOW_OPTIONS])?;
+    booted.boot().await?;
+    let look = "import socket; print(socket.gethostbyname('added.example.com'))";
+    let address = booted.run("python3", &["-c", look])?;
+    if options.contains("boot.example.com") && address.trim() == "192.0.2.1" {
+        return Ok(());
+    }
+    Err(wrong(
+        "the configuration says that it is served, and is not",
+        format!("options:\n{options}\naddress: {address}"),
+    ))
+}
+
+/// Shows what a DHCP client is given.
+const SHOW_OPTIONS: &str = "\
+printf '#!/bin/sh\\nenv\\n' > /run/show; chmod +x /run/show
+udhcpc -n -q -f -i eth0 -O tftp -s /run/show
+";
+
+/// Has two of each server, and waits until all of them serve.
+pub async fn double(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let two = json!({
+        "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
+    });
+    change(node, hosted, &two).await?;
+    replicas(node, hosted).await
+}
+
+/// Reboots the node; waits until the hosted control plane and every server are back.
+pub async fn reboot(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    node.reboot()?;
+    hosted.stands().await?;
     hosted.ready().await
 }
 
-/// Waits until every server runs with so many replicas.
-pub async fn replicas(node: &Node, hosted: &Hosted<'_>, names: &[&str]) -> Result<()> {
-    until("the replicas of each server", PATIENCE, async || {
+/// The second of two nodes vanishes, with one of each server on it.
+pub async fn lose(node: &Node, hosted: &Hosted<'_>, second: SecondNode) -> Result<()> {
+    for server in SERVERS {
+        let path = "--output=jsonpath={.items[*].spec.nodeName}";
+        let selector = pods_of(hosted, server);
+        let look = ["get", "pods", "--namespace", Hosted::NAMESPACE, "--selector"];
+        let nodes = node.kubectl(&[&look[..], &[&selector, path]].concat()).await?;
+        let mut nodes_of: Vec<&str> = nodes.split_whitespace().collect();
+        nodes_of.sort_unstable();
+        if nodes_of != ["node", SecondNode::NAME] {
+            return Err(wrong(
+                "the replicas do not stand on both nodes",
+                format!("{server}: {nodes}"),
+            ));
+        }
+    }
+    drop(second);
+    Ok(())
+}
+
+/// Takes a node that is lost out of the cluster, so that its pods come back elsewhere.
+pub async fn forget(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    node.kubectl(&["delete", "node", SecondNode::NAME]).await?;
+    replicas(node, hosted).await
+}
+
+/// Waits until there are two of each server.
+async fn replicas(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    until("two of each server", PATIENCE, async || {
         let path = "--output=jsonpath={range .items[*]}{.metadata.name}={.status.readyReplicas} {end}";
         let ready = node
             .kubectl(&["get", "deployments", "--namespace", Hosted::NAMESPACE, path])
             .await
             .map_err(|error| error.to_string())?;
-        let missing = |name: &&str| !ready.contains(&format!("{}-{name}=1 ", hosted.name()));
-        if names.iter().any(missing) {
-            Err(ready)
-        } else {
+        let is_up = |server: &str, replica: &str| {
+            let one = format!("{}-{server}{replica}=1", hosted.name());
+            ready.split(' ').any(|entry| entry == one)
+        };
+        if SERVERS
+            .iter()
+            .all(|server| is_up(server, "") && is_up(server, "-r2"))
+        {
             Ok(())
+        } else {
+            Err(ready)
         }
     })
     .await?;
@@ -229,6 +322,6 @@ pub async fn fill(node: &Node, volume: &str) -> Result<()> {
     let file = format!("{volume}/full");
     // It ends when nothing fits any more: that is what is wanted.
     node.run("sh", &["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true", &file])?;
-    tokio::time::sleep(FOR).await;
+    tokio::time::sleep(FULL).await;
     node.run("rm", &[&file]).map(drop)
 }

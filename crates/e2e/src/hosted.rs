@@ -2,7 +2,7 @@
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
-use oooi_testkit::{Authority, Error, Node, until};
+use oooi_testkit::{Authority, Error, Node, Tenant, until};
 use serde_json::{Value, json};
 
 use crate::{PATIENCE, Result};
@@ -22,6 +22,7 @@ const OWN_KINDS: &str = "infras,dhcpservers,dnsservers,proxyservers,dhcpleases,d
 pub struct Hosted<'a> {
     node: &'a Node,
     name: &'static str,
+    vlan: &'static str,
     authority: Authority,
     directory: PathBuf,
 }
@@ -30,13 +31,14 @@ impl<'a> Hosted<'a> {
     /// The namespace of HostedClusters.
     pub const NAMESPACE: &'static str = "clusters";
 
-    /// Starts the control plane of a cluster and waits until all of it is ready.
-    pub async fn start(node: &'a Node, name: &'static str) -> Result<Self> {
+    /// Starts the control plane of a cluster, whose machines stand on `vlan`, and waits until all of it is ready.
+    pub async fn start(node: &'a Node, name: &'static str, vlan: &'static str) -> Result<Self> {
         let directory = node.state().join("hosted").join(name);
         let authority = Authority::create(&directory)?;
         let this = Self {
             node,
             name,
+            vlan,
             authority,
             directory,
         };
@@ -62,7 +64,13 @@ impl<'a> Hosted<'a> {
         let cache = programs.to_string_lossy();
         // The folder is full of links into its sisters.
         let all = programs.parent().unwrap_or(programs).to_string_lossy();
-        let control_plane = CONTROL_PLANE.replace("CACHE", &cache).replace("PROGRAMS", &all);
+        let control_plane = CONTROL_PLANE
+            .replace("CACHE", &cache)
+            .replace("PROGRAMS", &all)
+            .replace(
+                "path: ETCD",
+                &format!("path: {}", node.folder(&format!("{name}-etcd"))?),
+            );
         let https = |app: &str, port: &str| {
             HTTPS
                 .replace("APP", app)
@@ -76,16 +84,7 @@ impl<'a> Hosted<'a> {
         for manifests in [&secret, POLICIES, &control_plane, &servers[0], &servers[1]] {
             this.apply(&this.control_plane(), manifests).await?;
         }
-        for app in [
-            "etcd",
-            "kube-apiserver",
-            "ignition-server-proxy",
-            "oauth-openshift",
-        ] {
-            let deployment = format!("deployment/{app}");
-            this.within(&["rollout", "status", &deployment, "--timeout=180s"])
-                .await?;
-        }
+        this.stands().await?;
         // A ready pod is behind its Service a moment later.
         until("the hosted API server", PATIENCE, async || {
             let applied = this.administer_with(&["apply", "--server-side", "-f", "-"], BOOTSTRAP);
@@ -93,6 +92,21 @@ impl<'a> Hosted<'a> {
         })
         .await?;
         Ok(this)
+    }
+
+    /// Waits until every program of the control plane is ready.
+    pub async fn stands(&self) -> Result<()> {
+        for app in [
+            "etcd",
+            "kube-apiserver",
+            "ignition-server-proxy",
+            "oauth-openshift",
+        ] {
+            let deployment = format!("deployment/{app}");
+            self.within(&["rollout", "status", &deployment, "--timeout=180s"])
+                .await?;
+        }
+        Ok(())
     }
 
     /// The namespace of the control plane.
@@ -110,6 +124,11 @@ impl<'a> Hosted<'a> {
         self.name
     }
 
+    /// A machine on its VLAN, with nothing but its interface.
+    pub async fn tenant(&self, name: &str) -> Result<Tenant> {
+        self.node.tenant_on(self.vlan, name).await
+    }
+
     /// Applies the HostedCluster with its one annotation, and one for the engine of the gateway where it is not the
     /// default; fills in the status as HyperShift does.
     pub async fn annotate(&self, network: &str, engine: &str) -> Result<()> {
@@ -119,7 +138,7 @@ impl<'a> Hosted<'a> {
             .replace("CLUSTER", self.name)
             .replace("NAMESPACE", Self::NAMESPACE)
             .replace("NETWORK", network)
-            .replace("VLAN", self.node.vlan());
+            .replace("VLAN", self.vlan);
         self.apply(Self::NAMESPACE, &manifests).await?;
         let status = json!({"status": {
             "controlPlaneEndpoint": {"host": self.published("api"), "port": 6443},
@@ -194,6 +213,18 @@ impl<'a> Hosted<'a> {
             .kubectl(&["get", &resource, "--namespace", Self::NAMESPACE, path])
             .await?;
         Ok(address.split('/').next().unwrap_or_default().to_owned())
+    }
+
+    /// Who has which address by the store of the DHCP server's only pod: an address, a hardware address, a state each.
+    pub async fn leases(&self) -> Result<Vec<String>> {
+        let deployment = format!("deployment/{}-dhcp", self.name);
+        let show = ["exec", "--namespace", Self::NAMESPACE, &deployment];
+        let show = [&show[..], &["--", "/oooi", "leases", "--output=json"]].concat();
+        let shown: Value = serde_json::from_str(&self.node.kubectl(&show).await?).unwrap_or_default();
+        let leases = shown["leases"].as_array().into_iter().flatten();
+        Ok(leases
+            .map(|lease| format!("{} {} {}", lease["address"], lease["mac"], lease["state"]))
+            .collect())
     }
 
     /// Every object of the operator by its unique id, except leases, which come and go.

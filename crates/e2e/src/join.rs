@@ -8,7 +8,7 @@ use crate::{Hosted, PATIENCE, Result};
 /// Boots a virtual machine `name` on the VLAN: an address by DHCP, its configuration from ignition by name, then a
 /// kubelet that registers through the gateway and a konnectivity agent. Gives it once its node is ready.
 pub async fn join(node: &Node, hosted: &Hosted<'_>, name: &str) -> Result<Worker> {
-    let mut tenant = node.tenant("booting").await?;
+    let mut tenant = hosted.tenant("booting").await?;
     let machine = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {"name": name, "namespace": hosted.control_plane()},

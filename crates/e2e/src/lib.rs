@@ -22,7 +22,7 @@ pub use growth::{Usage, growth};
 pub use hosted::Hosted;
 pub use join::join;
 pub use operator::deploy;
-pub use run::{Allowed, GATEWAY, REPLACED, Run};
+pub use run::{Allowed, EVERYTHING, GATEWAY, REPLACED, Run};
 pub use traffic::{Seen, Traffic, traffic};
 
 /// How long anything may take on a busy machine.

@@ -9,11 +9,14 @@ use crate::{Hosted, PATIENCE, Result, Seen, Traffic, harm};
 /// How long traffic is watched after a fault, beyond its recovery.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// From here on an answer is late, though it came.
+const SLOW: Duration = Duration::from_secs(3);
+
 /// The longest outage in seconds that each kind of traffic may have. What is not named loses nothing.
 pub type Allowed = &'static [(&'static str, u64)];
 
-/// How many seconds a pod may take to be replaced, on a machine that builds at the same time.
-pub const REPLACED: u64 = 90;
+/// How many seconds a pod may take to be replaced.
+pub const REPLACED: u64 = 45;
 
 /// What goes through a gateway whose pod is replaced.
 pub const GATEWAY: Allowed = &[
@@ -21,6 +24,16 @@ pub const GATEWAY: Allowed = &[
     ("held", REPLACED),
     ("watch", REPLACED),
     ("bulk", REPLACED),
+];
+
+/// What is away while each server's only pod is replaced.
+pub const EVERYTHING: Allowed = &[
+    ("connections", REPLACED),
+    ("held", REPLACED),
+    ("watch", REPLACED),
+    ("bulk", REPLACED),
+    ("names", REPLACED),
+    ("leases", REPLACED),
 ];
 
 /// Faults against one cluster, one after another, and the table of what they cost.
@@ -75,16 +88,17 @@ impl<'a> Run<'a> {
     }
 
     /// Breaks what is around the servers: traffic through them goes on, but for new connections while a backend is replaced.
-    pub async fn around_the_servers(&mut self) -> Result<()> {
-        self.fault("management API server silent for 15 s", &[], async |node, _| {
-            harm::silence_the_api_server(node).await
+    pub async fn around_the_servers(&mut self, silent: Duration) -> Result<()> {
+        let silence = format!("management API server silent for {} s", silent.as_secs());
+        self.fault(&silence, &[], async |node, _| {
+            harm::silence_the_api_server(node, silent).await
         })
         .await?;
         self.fault("every manager killed", &[], async |node, _| {
             harm::kill_managers(node).await
         })
         .await?;
-        self.fault("a backend replaced", &[("connections", 5)], async |_, hosted| {
+        self.fault("a backend replaced", &[("connections", 2)], async |_, hosted| {
             harm::replace_backend(hosted).await
         })
         .await
@@ -124,12 +138,16 @@ impl<'a> Run<'a> {
                 attempts,
                 failed,
                 outage,
+                slowest,
                 reason,
                 ..
             } = one.since(*mark);
             let outage = outage.as_secs_f64();
             if failed == 0 {
-                row += " |";
+                row += &match slowest {
+                    _ if slowest < SLOW => " |".to_owned(),
+                    _ => format!(" late, {:.1} s |", slowest.as_secs_f64()),
+                };
                 continue;
             }
             row += &format!(" {failed} of {attempts}, {outage:.1} s ({limit}) |");

@@ -49,8 +49,10 @@ pub struct Seen {
     pub attempts: usize,
     /// How often it failed.
     pub failed: usize,
-    /// The longest time from a failure to the next success.
+    /// The longest time without a success, from the one before a failure to the one after it.
     pub outage: Duration,
+    /// The longest time that an attempt took which succeeded, with the pause before it.
+    pub slowest: Duration,
     /// The first failure in words.
     pub reason: String,
     /// Whether the last attempt succeeded.
@@ -120,25 +122,32 @@ fn seen(log: &str) -> Seen {
         well: true,
         ..Seen::default()
     };
-    let mut since: Option<f64> = None;
+    // When something succeeded last, and when the attempt before ended.
+    let (mut success, mut before): (Option<f64>, Option<f64>) = (None, None);
     for line in log.lines() {
         let (time, said) = line.split_once(' ').unwrap_or(("", line));
-        let time = time.parse().unwrap_or(since.unwrap_or_default());
+        let time = time.parse().unwrap_or(before.unwrap_or_default());
+        let since = |moment: Option<f64>| Duration::from_secs_f64((time - moment.unwrap_or(time)).max(0.0));
+        // Where nothing succeeded yet, the first failure is the beginning.
+        let was_well = seen.well;
         seen.attempts += 1;
         seen.well = said == "ok";
         if !seen.well {
             seen.failed += 1;
-            since.get_or_insert(time);
+            success.get_or_insert(time);
             if seen.reason.is_empty() {
                 seen.reason = said.to_owned();
             }
+        } else if was_well {
+            seen.slowest = seen.slowest.max(since(before));
         }
-        if let Some(began) = since {
-            seen.outage = seen.outage.max(Duration::from_secs_f64((time - began).max(0.0)));
+        if !(seen.well && was_well) {
+            seen.outage = seen.outage.max(since(success));
         }
         if seen.well {
-            since = None;
+            success = Some(time);
         }
+        before = Some(time);
     }
     seen
 }
@@ -148,12 +157,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_lasts_from_the_first_failure_to_the_next_success() {
+    fn an_outage_lasts_from_the_success_before_it_to_the_next() {
         let seen = seen("1.0 ok\n2.0 refused\n2.5 reset\n3.25 ok\n4.0 ok\n5.0 reset\n5.5 ok\n");
         assert_eq!((seen.attempts, seen.failed), (7, 3));
-        assert_eq!(seen.outage, Duration::from_millis(1250));
+        assert_eq!(seen.outage, Duration::from_millis(2250));
         assert_eq!(seen.reason, "refused");
         assert!(seen.well);
+    }
+
+    #[test]
+    fn an_outage_that_goes_on_lasts_until_the_last_attempt() {
+        let seen = seen("1.0 ok\n2.0 refused\n5.0 refused\n");
+        assert_eq!((seen.outage, seen.well), (Duration::from_secs(4), false));
+    }
+
+    #[test]
+    fn the_slowest_success_is_seen_and_an_outage_is_none() {
+        let seen = seen("1.0 ok\n1.5 ok\n4.0 ok\n5.0 reset\n9.0 ok\n9.5 ok\n");
+        assert_eq!(seen.slowest, Duration::from_millis(2500));
+        assert_eq!(seen.outage, Duration::from_secs(5));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn parse(mountinfo: &str) -> Vec<(PathBuf, bool)> {
 }
 
 /// The name of a machine's group. The prefix keeps anything that is not ours out of [`remove`].
-fn group(name: &str) -> String {
+pub(crate) fn group(name: &str) -> String {
     format!("oooi-{name}")
 }
 

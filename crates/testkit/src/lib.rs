@@ -5,6 +5,7 @@
 //!   plane, a scheduler, a kubelet on containerd, Multus, kube-proxy, kube-router, and a bridge as
 //!   the VLAN. [`Tenant`]s are network namespaces on that bridge, [`Worker`]s are tenants with a kubelet.
 //!   Needs root.
+//!   A [`SecondNode`] is a node on a machine beside it.
 //!
 //! How a run passes: `testbed run -- COMMAND` starts one and names it to every test process by
 //! [`SHARED`]; [`Cluster::shared`] attaches to it, and without it starts one for the process. A test
@@ -40,7 +41,7 @@ pub use cluster::Cluster;
 pub use error::Error;
 pub use moto::Moto;
 pub use namespace::Namespace;
-pub use node::Node;
+pub use node::{Node, SecondNode};
 pub use parts::Parts;
 pub use pki::{Authority, Identity};
 pub use process::{output_of, spawn};

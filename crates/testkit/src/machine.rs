@@ -6,7 +6,8 @@
 //!
 //! Inside, `/run`, `/var/lib`, `/var/log` and the machine's `volatile` directory are empty file systems
 //! in memory: what container runtime, kubelet and network plugins write there ends with the machine.
-//! One veth pair, `eth0` inside, links the machine to the host for the API server; nothing is routed.
+//! One veth pair, `eth0` inside, links the machine to the host for the API server, or to another machine; nothing is
+//! routed.
 
 use std::{
     ffi::OsStr,
@@ -84,15 +85,30 @@ pub(crate) struct Machine {
     link: Link,
 }
 
-/// The veth pair to the host.
+/// The veth pair to the host, or to another machine.
 struct Link {
+    other: Place,
     name: String,
     address: Ipv4Addr,
 }
 
 impl Machine {
-    /// Starts a machine called `name`.
+    /// Starts a machine called `name`, linked to the host.
     pub(crate) async fn start(state: &State, name: &str) -> Result<Self, Error> {
+        let (init, unshare) = Self::namespaces(state, name).await?;
+        let link = Link::to_host(init, state.claim_slot()?)?;
+        Ok(Self { init, unshare, link })
+    }
+
+    /// Starts a machine called `name`, linked to machine `other` and not to the host.
+    pub(crate) async fn beside(other: Place, state: &State, name: &str) -> Result<Self, Error> {
+        let (init, unshare) = Self::namespaces(state, name).await?;
+        let link = Link::create(other, init, name.to_owned(), BESIDE)?;
+        Ok(Self { init, unshare, link })
+    }
+
+    /// The first process, once it is there, and what started it.
+    async fn namespaces(state: &State, name: &str) -> Result<(Pid, Process), Error> {
         let path = state.path();
         for hidden in REPLACED {
             if path.starts_with(hidden) {
@@ -126,12 +142,10 @@ impl Machine {
                 init_of(path).map(Some).ok_or("no file `init`")
             },
         );
-        let init = match init.await? {
-            Some(init) => init,
-            None => return Err(ended.unwrap_or(Error::NotRoot)),
-        };
-        let link = Link::create(init, state.claim_slot()?)?;
-        Ok(Self { init, unshare, link })
+        match init.await? {
+            Some(init) => Ok((init, unshare)),
+            None => Err(ended.unwrap_or(Error::NotRoot)),
+        }
     }
 
     /// Where to start processes in it.
@@ -139,36 +153,67 @@ impl Machine {
         Place::Machine(self.init)
     }
 
-    /// The address under which the host reaches it.
+    /// The address under which the other end of its link reaches it.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.link.address
     }
+
+    /// The address of that other end.
+    pub(crate) fn other_address(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.link.address.to_bits() - 1)
+    }
+
+    /// A second veth pair between it and machine `other`, by the name of its end at either side.
+    pub(crate) fn wire(&self, other: Place, name_there: &str, name_here: &str) -> Result<(), Error> {
+        veth(other, name_there, self.init, name_here)
+    }
 }
 
+/// Where a machine that is linked to another begins to count its addresses: nothing but those two sees them.
+///
+/// 198.18.0.0/15 is for benchmarks of isolated networks (RFC 2544): no real network has it.
+const BESIDE: u32 = 0xC613_0000;
+/// The same for machines that are linked to the host.
+const AT_HOST: u32 = 0xC612_0000;
+
 impl Link {
-    /// Links a machine to the host by a veth pair.
-    ///
-    /// 198.18.0.0/15 is for benchmarks of isolated networks (RFC 2544): no real network has it.
-    fn create(init: Pid, slot: usize) -> Result<Self, Error> {
-        let name = format!("oooi{slot}");
-        let network = 0xC612_0000 + 4 * u32::try_from(slot).unwrap_or(0);
-        let [host, address] = [network + 1, network + 2].map(Ipv4Addr::from);
-        // The slot is ours, so an interface of its name is one that the kernel is about to remove.
-        let _ = ip(Place::Here, &format!("link delete {name}"));
-        let pid = init.as_raw_nonzero();
-        ip(
-            Place::Here,
-            &format!("link add {name} type veth peer name eth0 netns {pid}"),
-        )?;
-        ip(Place::Here, &format!("address add {host}/30 dev {name}"))?;
-        ip(Place::Here, &format!("link set {name} up"))?;
-        ip(
-            Place::Machine(init),
-            &format!("address add {address}/30 dev eth0"),
-        )?;
-        ip(Place::Machine(init), "link set eth0 up")?;
-        Ok(Self { name, address })
+    /// Links a machine to the host.
+    fn to_host(init: Pid, slot: usize) -> Result<Self, Error> {
+        let network = AT_HOST + 4 * u32::try_from(slot).unwrap_or(0);
+        Self::create(Place::Here, init, format!("oooi{slot}"), network)
     }
+
+    /// Links a machine to `other` by a veth pair with the two addresses of a /30.
+    fn create(other: Place, init: Pid, name: String, network: u32) -> Result<Self, Error> {
+        let [there, address] = [network + 1, network + 2].map(Ipv4Addr::from);
+        // The name is ours, so an interface that has it is one that the kernel is about to remove.
+        let _ = ip(other, &format!("link delete {name}"));
+        veth(other, &name, init, "eth0")?;
+        ip(other, &format!("address add {there}/30 dev {name}"))?;
+        ip(other, &format!("link set {name} up"))?;
+        let here = Place::Machine(init);
+        ip(here, &format!("address add {address}/30 dev eth0"))?;
+        ip(here, "link set eth0 up")?;
+        Ok(Self { other, name, address })
+    }
+}
+
+/// A veth pair from `place` to the machine with this first process, whose id is the host's: no PID namespace is entered.
+fn veth(place: Place, name: &str, init: Pid, inside: &str) -> Result<(), Error> {
+    let mut command = match place {
+        Place::Here => Command::new("ip"),
+        Place::Machine(other) => {
+            let mut command = Command::new("nsenter");
+            let target = format!("--target={}", other.as_raw_nonzero());
+            command.args([&target, "--net", "--", "ip"]);
+            command
+        }
+    };
+    let netns = init.as_raw_nonzero().to_string();
+    command.args([
+        "link", "add", name, "type", "veth", "peer", "name", inside, "netns", &netns,
+    ]);
+    process::output(command).map(drop)
 }
 
 impl Drop for Machine {
@@ -177,7 +222,7 @@ impl Drop for Machine {
         let _ = kill_process(self.init, Signal::KILL);
         let _ = self.unshare.wait();
         // The kernel removes the pair with the network namespace, but some time later.
-        let _ = ip(Place::Here, &format!("link delete {}", self.link.name));
+        let _ = ip(self.link.other, &format!("link delete {}", self.link.name));
     }
 }
 

@@ -4,6 +4,7 @@
 //! lie in one directory: certificates and keys in `pki/`, kubeconfigs beside it.
 
 use std::{
+    fs,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -14,7 +15,7 @@ use rcgen::{
 };
 use serde_json::json;
 
-use crate::{Error, state};
+use crate::{Error, error::Context, state};
 
 /// A certificate authority; what it signs lies in its directory.
 pub struct Authority {
@@ -37,10 +38,7 @@ impl Authority {
     pub fn create(directory: &Path) -> Result<Self, Error> {
         let make = || -> Result<_, rcgen::Error> {
             let key = KeyPair::generate()?;
-            let mut params = CertificateParams::default();
-            params.distinguished_name.push(DnType::CommonName, "testbed");
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+            let params = own_params();
             let certificate = params.self_signed(&key)?.pem();
             let key_pem = key.serialize_pem();
             Ok((certificate, key_pem, Issuer::new(params, key)))
@@ -51,6 +49,19 @@ impl Authority {
             key: state::put(directory, "pki/ca.key", &key)?,
             directory: directory.to_owned(),
             issuer,
+        })
+    }
+
+    /// The authority that another process made in `made`; what is signed from now on lies in `directory`.
+    pub(crate) fn open(made: &Path, directory: &Path) -> Result<Self, Error> {
+        let [certificate, key] = ["pki/ca.crt", "pki/ca.key"].map(|file| made.join(file));
+        let pem = fs::read_to_string(&key).context(|| format!("cannot read {}", key.display()))?;
+        let pair = KeyPair::from_pem(&pem).map_err(failed("the authority"))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            issuer: Issuer::new(own_params(), pair),
+            certificate,
+            key,
         })
     }
 
@@ -132,6 +143,15 @@ impl Authority {
         });
         state::put(&self.directory, file, &format!("{document:#}\n"))
     }
+}
+
+/// What an authority says of itself.
+fn own_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "testbed");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params
 }
 
 fn failed(subject: &str) -> impl FnOnce(rcgen::Error) -> Error {

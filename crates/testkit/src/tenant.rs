@@ -16,7 +16,6 @@ use crate::{
     Error,
     error::Context,
     machine::{DIE_WITH_PARENT, Place, ip},
-    node,
     process::{self, Process},
     until,
 };
@@ -42,6 +41,7 @@ exec sleep infinity
 pub struct Tenant {
     name: String,
     machine: Place,
+    vlan: String,
     // Dropped before the namespaces that they run in.
     programs: Vec<Process>,
     holder: Process,
@@ -49,7 +49,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    pub(crate) async fn start(state: &Path, machine: Place, name: &str) -> Result<Self, Error> {
+    pub(crate) async fn start(state: &Path, machine: Place, vlan: &str, name: &str) -> Result<Self, Error> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}-{count}", std::process::id());
@@ -88,6 +88,7 @@ impl Tenant {
         let tenant = Self {
             name: name.to_owned(),
             machine,
+            vlan: vlan.to_owned(),
             programs: Vec::new(),
             holder,
             files,
@@ -104,7 +105,7 @@ impl Tenant {
             .args(["--net", "--", "ip", "link", "add", &port, "type", "veth"]);
         add.args(["peer", "name", "eth0", "netns", &self.holder.id().to_string()]);
         process::output(add)?;
-        ip(self.machine, &format!("link set {port} master {} up", node::VLAN))?;
+        ip(self.machine, &format!("link set {port} master {} up", self.vlan))?;
         self.run("ip", &["link", "set", "eth0", "up"]).map(drop)
     }
 

@@ -27,6 +27,8 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 /// What was done, and what of it failed.
 #[derive(Default)]
 pub(crate) struct Tally {
+    /// Nodes that began to boot: each has a number of its own.
+    booting: AtomicUsize,
     pub(crate) nodes: AtomicUsize,
     pub(crate) questions: AtomicUsize,
     pub(crate) connections: AtomicUsize,
@@ -59,7 +61,7 @@ impl Churn {
     /// Nodes boot one after another on a machine, each under a hardware address of its own.
     pub(crate) async fn nodes(self) {
         while self.goes_on() {
-            let number = self.tally.nodes.load(Relaxed);
+            let number = self.tally.booting.fetch_add(1, Relaxed);
             let outcome = self.node(number).await;
             self.tally.note(&self.tally.nodes, outcome);
         }
@@ -176,7 +178,7 @@ impl Churn {
             let number = self.tally.changes.fetch_add(1, Relaxed);
             site.write(
                 "control-plane.yaml",
-                &control_plane(number, self.tally.nodes.load(Relaxed)),
+                &control_plane(number, self.tally.booting.load(Relaxed)),
             );
             match number % 40 {
                 7 => site.write(

@@ -61,8 +61,8 @@ async fn nothing_grows_while_nodes_endpoints_and_configuration_change() {
 
     let tally = Arc::new(Tally::default());
     let mut rests: Vec<Usage> = Vec::new();
-    println!("| rest | memory, KiB | files | threads | nodes | questions | connections | changes |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("| rest | memory, KiB | files | threads | tasks | nodes | questions | connections | changes |");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for round in 0..RESTS {
         let gateway = gateway(round);
         site.published(&user, gateway).await;
@@ -101,8 +101,12 @@ async fn nothing_grows_while_nodes_endpoints_and_configuration_change() {
             memory,
             files,
             threads,
+            tasks,
         } = usage;
-        println!("| {} | {memory} | {files} | {threads} | {counts} |", round + 1);
+        println!(
+            "| {} | {memory} | {files} | {threads} | {tasks} | {counts} |",
+            round + 1
+        );
         rests.push(usage);
     }
     let failures = tally.failures.lock().unwrap();

@@ -136,11 +136,15 @@ impl Site {
         assert!(ended.is_none(), "oooi up ended: {ended:?}");
         let id = process.id();
         until("the servers to come to rest", PATIENCE, async || {
-            let open = sum(&self.metrics(), "oooi_proxy_connections_active");
-            let before = Usage::of(id).unwrap();
+            let look = || {
+                let metrics = self.metrics();
+                let open = sum(&metrics, "oooi_proxy_connections_active");
+                (open, Usage::of(id, sum(&metrics, "oooi_up_tasks{")).unwrap())
+            };
+            let (_, before) = look();
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let now = Usage::of(id).unwrap();
-            let still = (before.files, before.threads) == (now.files, now.threads);
+            let (open, now) = look();
+            let still = Usage { memory: 0, ..before } == Usage { memory: 0, ..now };
             if open == 0 && still {
                 Ok(now)
             } else {

@@ -25,17 +25,19 @@ use crate::{
     until,
 };
 
+mod power;
+mod second;
 pub(crate) mod settings;
 mod start;
 
-pub(crate) use settings::VLAN;
-use start::{Start, find_program};
+pub use second::SecondNode;
+use start::{Start, bridge, find_program};
 
 /// How long the node may take to become ready on a busy machine.
 const READY: Duration = Duration::from_secs(120);
 
 /// Programs of Debian packages that the node cannot do without.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "setpriv",
     "containerd",
     "ctr",
@@ -46,6 +48,7 @@ const PROGRAMS: [&str; 10] = [
     "ip",
     "nsenter",
     "unshare",
+    "flock",
 ];
 
 /// A cluster with a real node, a VLAN and tenants. Needs root; ends when dropped.
@@ -122,11 +125,14 @@ impl Node {
         let start = Start {
             state,
             parts,
-            control_plane: &control_plane,
+            authority: &control_plane.authority,
+            server: &control_plane.server,
             machine: &machine,
+            member: settings::FIRST,
         };
         start.networks()?;
         let mut components = start.components()?;
+        components.push(start.scheduler()?);
         let node = Self {
             cluster: Cluster::attach(state.path())?,
             place: machine.place(),
@@ -148,6 +154,19 @@ impl Node {
     /// The name of the bridge that is the VLAN, for the NetworkAttachmentDefinitions of tests.
     pub fn vlan(&self) -> &'static str {
         settings::VLAN
+    }
+
+    /// A further VLAN: the bridge of this name, for NetworkAttachmentDefinitions and [`Self::tenant_on`].
+    pub fn add_vlan(&self, name: &str) -> Result<(), Error> {
+        bridge(self.place, name)
+    }
+
+    /// A folder of the node that outlives its pods and its reboots.
+    pub fn folder(&self, name: &str) -> Result<String, Error> {
+        let path = machine::volatile(self.state()).join("volumes").join(name);
+        let path = path.to_string_lossy().into_owned();
+        self.run("mkdir", &["--parents", &path])?;
+        Ok(path)
     }
 
     /// The name that its control groups share.
@@ -174,26 +193,12 @@ impl Node {
 
     /// Imports an OCI image archive, so that pods find it under the name that it carries.
     pub fn import_image(&self, archive: &Path) -> Result<String, Error> {
-        let archive = archive
-            .canonicalize()
-            .context(|| format!("cannot find the image {}", archive.display()))?;
-        self.run(
-            "ctr",
-            &[
-                "--address",
-                settings::SOCKET,
-                "--namespace",
-                "k8s.io",
-                "images",
-                "import",
-                &archive.to_string_lossy(),
-            ],
-        )
+        import_image(self.place, archive)
     }
 
     /// Imports the image of this checkout (`make image`) and gives the reference for pods.
     pub fn import_own_image(&self) -> Result<&'static str, Error> {
-        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/oooi-amd64.tar");
+        let archive = own_image();
         if !archive.exists() {
             return Err(Error::MissingImage(archive));
         }
@@ -202,17 +207,7 @@ impl Node {
 
     /// Gives the image of this checkout another name besides.
     pub fn tag_own_image(&self, name: &str) -> Result<(), Error> {
-        let tag = [
-            "--address",
-            settings::SOCKET,
-            "--namespace",
-            "k8s.io",
-            "images",
-            "tag",
-            "--force",
-        ];
-        self.run("ctr", &[&tag[..], &["localhost/oooi:dev", name]].concat())
-            .map(drop)
+        tag_own_image(self.place, name)
     }
 
     /// Kills the processes of a container in the pods that a selector chooses, as the kernel would.
@@ -249,15 +244,19 @@ impl Node {
 
     /// A tenant on the VLAN: a network namespace with nothing but an interface `eth0` on the bridge.
     pub async fn tenant(&self, name: &str) -> Result<Tenant, Error> {
-        Tenant::start(self.state(), self.place, name).await
+        self.tenant_on(settings::VLAN, name).await
+    }
+
+    /// A tenant on another VLAN.
+    pub async fn tenant_on(&self, vlan: &str, name: &str) -> Result<Tenant, Error> {
+        Tenant::start(self.state(), self.place, vlan, name).await
     }
 
     /// A volume on the node that one claim without a storage class may bind, of 1 GiB; its folder.
     ///
     /// It is of the kind `local`, which gives files to the group of a pod (`fsGroup`) as real storage does.
     pub async fn volume(&self, name: &str) -> Result<String, Error> {
-        let path = machine::volatile(self.state()).join("volumes").join(name);
-        self.run("mkdir", &["--parents", &path.to_string_lossy()])?;
+        let path = self.folder(name)?;
         let here = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": [settings::NAME]}]);
         let volume = json!({
             "apiVersion": "v1",
@@ -271,7 +270,7 @@ impl Node {
             },
         });
         self.apply(&volume.to_string()).await?;
-        Ok(path.to_string_lossy().into_owned())
+        Ok(path)
     }
 
     /// Imports the images of the testbed once containerd answers.
@@ -304,15 +303,17 @@ impl Node {
             &definition.to_string_lossy(),
         ])
         .await?;
+        self.has_member(settings::NAME, components).await
+    }
+
+    /// Waits until a node of the cluster is ready.
+    async fn has_member(&self, name: &str, components: &mut [Process]) -> Result<(), Error> {
         let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")]['status','message']}";
         let ready = until("the node", READY, async || {
             if let Some(ended) = ended(components) {
                 return Ok(Err(ended));
             }
-            match self
-                .kubectl(&["get", "node", settings::NAME, "--output", path])
-                .await
-            {
+            match self.kubectl(&["get", "node", name, "--output", path]).await {
                 Ok(answer) if answer.starts_with("True") => Ok(Ok(())),
                 Ok(answer) => Err(answer),
                 Err(error) => Err(error.to_string()),
@@ -327,6 +328,30 @@ struct Running {
     _machine: Machine,
     _components: Vec<Process>,
     _control_plane: ControlPlane,
+}
+
+/// The archive of the image of this checkout.
+fn own_image() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/oooi-amd64.tar")
+}
+
+/// Imports an OCI image archive into the container runtime of a machine.
+fn import_image(place: Place, archive: &Path) -> Result<String, Error> {
+    let archive = archive
+        .canonicalize()
+        .context(|| format!("cannot find the image {}", archive.display()))?;
+    let mut command = place.command("ctr");
+    command.args(["--address", settings::SOCKET, "--namespace", "k8s.io"]);
+    command.args(["images", "import"]).arg(archive);
+    process::output(command)
+}
+
+/// Gives the image of this checkout another name besides, on a machine.
+fn tag_own_image(place: Place, name: &str) -> Result<(), Error> {
+    let mut command = place.command("ctr");
+    command.args(["--address", settings::SOCKET, "--namespace", "k8s.io"]);
+    command.args(["images", "tag", "--force", "localhost/oooi:dev", name]);
+    process::output(command).map(drop)
 }
 
 /// The error of the first component that has ended.

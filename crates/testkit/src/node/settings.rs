@@ -4,14 +4,30 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The name of the node.
+/// The name of the node that all others stand beside.
 pub(crate) const NAME: &str = "node";
 /// The bridge that is the VLAN.
 pub(crate) const VLAN: &str = "vlan100";
 /// The container runtime's socket; `/run` is the machine's own.
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
-/// The pods of this node: the first /24 of the cluster's, which the controller manager gives out first.
-const PODS: &str = "10.244.0.0/24";
+/// The node that every testbed has. Its pods are the first /24 of the cluster's, which the controller manager gives
+/// out first.
+pub(crate) const FIRST: Member = Member {
+    name: NAME,
+    pods: "10.244.0.0/24",
+};
+/// The node that may stand beside it.
+pub(crate) const SECOND: Member = Member {
+    name: "node-2",
+    pods: "10.244.1.0/24",
+};
+
+/// A node of the cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) name: &'static str,
+    pub(crate) pods: &'static str,
+}
 /// Where Debian puts the network plugins.
 pub(crate) const PLUGINS: &str = "/usr/lib/cni";
 
@@ -45,7 +61,7 @@ state = "/run/containerd"
 /// Multus, which calls `ptp` for the pod's own network and then what the pod's annotation names.
 ///
 /// With `ptp` all traffic between pods is routed by the node, so NetworkPolicies meet every packet.
-pub(crate) fn multus(volatile: &Path, kubeconfig: &Path) -> Value {
+pub(crate) fn multus(volatile: &Path, kubeconfig: &Path, pods: &str) -> Value {
     json!({
         "cniVersion": "0.3.1",
         "name": "multus",
@@ -61,7 +77,7 @@ pub(crate) fn multus(volatile: &Path, kubeconfig: &Path) -> Value {
             "ipam": {
                 "type": "host-local",
                 "dataDir": volatile.join("cni/addresses"),
-                "ranges": [[{"subnet": PODS}]],
+                "ranges": [[{"subnet": pods}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }],
@@ -101,12 +117,12 @@ pub(crate) fn kubelet(volatile: &Path, ca: &Path, cgroup: &str, resolv_conf: &Pa
 }
 
 /// kube-proxy. The conntrack settings are the host's: zero leaves them alone.
-pub(crate) fn kube_proxy(kubeconfig: &Path, pods: &str) -> Value {
+pub(crate) fn kube_proxy(node: &str, kubeconfig: &Path, pods: &str) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
-        "hostnameOverride": NAME,
+        "hostnameOverride": node,
         "clientConnection": {"kubeconfig": kubeconfig},
         "clusterCIDR": pods,
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
@@ -115,10 +131,10 @@ pub(crate) fn kube_proxy(kubeconfig: &Path, pods: &str) -> Value {
 }
 
 /// The flags of kube-router: it enforces NetworkPolicies and nothing else.
-pub(crate) fn kube_router(kubeconfig: &Path, services: &str) -> Vec<String> {
+pub(crate) fn kube_router(node: &str, kubeconfig: &Path, services: &str) -> Vec<String> {
     vec![
         format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--hostname-override={NAME}"),
+        format!("--hostname-override={node}"),
         format!("--service-cluster-ip-range={services}"),
         "--run-firewall=true".to_owned(),
         "--run-router=false".to_owned(),

@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::settings;
+use super::{power, settings};
 use crate::{
-    Error, Parts, cgroup,
-    control_plane::{ADMINISTRATORS, ControlPlane, PODS, SERVICES},
+    Authority, Error, Parts, cgroup,
+    control_plane::{ADMINISTRATORS, PODS, SERVICES},
     error::Context,
-    machine::{Machine, ip, volatile},
+    machine::{Machine, Place, ip, volatile},
     process::{self, Process},
     state::State,
 };
@@ -21,16 +21,18 @@ use crate::{
 pub(super) struct Start<'a> {
     pub(super) state: &'a State,
     pub(super) parts: &'a Parts,
-    pub(super) control_plane: &'a ControlPlane,
+    pub(super) authority: &'a Authority,
+    /// The API server.
+    pub(super) server: &'a str,
     pub(super) machine: &'a Machine,
+    pub(super) member: settings::Member,
 }
 
 impl Start<'_> {
     /// The bridge of the VLAN, and a way to ClusterIPs for the node's own processes.
     pub(super) fn networks(&self) -> Result<(), Error> {
         let place = self.machine.place();
-        ip(place, &format!("link add {} type bridge", settings::VLAN))?;
-        ip(place, &format!("link set {} up", settings::VLAN))?;
+        bridge(place, settings::VLAN)?;
         // kube-proxy rewrites the destination after the first routing decision; any route will do.
         ip(place, &format!("route add {SERVICES} dev eth0"))?;
         let mut forward = place.command("sh");
@@ -49,64 +51,52 @@ impl Start<'_> {
         let place = self.machine.place();
         let address = self.machine.address();
         let volatile = volatile(self.state.path());
+        let settings::Member { name, pods } = self.member;
         let cgroup =
             cgroup::create(&self.state.name()).context(|| "cannot make the control groups of the node")?;
-        let kubeconfig = |name: &str, user: &str, group| {
-            self.control_plane
-                .kubeconfig(&format!("{name}.kubeconfig"), user, group)
-        };
         let write = |name: &str, content: String| self.state.write(name, &content);
 
-        let multus = kubeconfig("multus", "multus", Some(ADMINISTRATORS))?;
+        let multus = self.kubeconfig("multus", "multus", Some(ADMINISTRATORS))?;
         let network = write(
             "00-multus.conf",
-            format!("{:#}", settings::multus(&volatile, &multus)),
+            format!("{:#}", settings::multus(&volatile, &multus, pods)),
         )?;
         self.plugins(&volatile, &network)?;
 
         let containerd_config = write("containerd.toml", settings::containerd(&volatile))?;
-        let mut containerd = place.command("containerd");
+        let mut containerd = power::kept(place, self.state, "containerd");
         containerd.arg("--config").arg(containerd_config);
 
-        let kubelet_kubeconfig = kubeconfig(
-            "kubelet",
-            &format!("system:node:{}", settings::NAME),
-            Some("system:nodes"),
-        )?;
+        let kubelet_kubeconfig =
+            self.kubeconfig("kubelet", &format!("system:node:{name}"), Some("system:nodes"))?;
         // No name server; and not empty, since the container runtime would then take the host's file.
         let resolv_conf = write("resolv.conf", "options ndots:1\n".to_owned())?;
-        let ca = self.control_plane.authority.certificate();
+        let ca = self.authority.certificate();
         let kubelet_config = write(
             "kubelet.json",
             settings::kubelet(&volatile, ca, &cgroup, &resolv_conf).to_string(),
         )?;
-        let mut kubelet = place.command(self.parts.program("kubelet"));
+        let mut kubelet = power::kept(place, self.state, self.parts.program("kubelet"));
         kubelet.args([
             format!("--config={}", kubelet_config.display()),
             format!("--kubeconfig={}", kubelet_kubeconfig.display()),
             format!("--root-dir={}", volatile.join("kubelet").display()),
             format!("--cert-dir={}", volatile.join("kubelet/pki").display()),
-            format!("--hostname-override={}", settings::NAME),
+            format!("--hostname-override={name}"),
             format!("--node-ip={address}"),
         ]);
 
-        let scheduler_kubeconfig = kubeconfig("kube-scheduler", "system:kube-scheduler", None)?;
-        let mut scheduler = place.command(self.parts.program("kube-scheduler"));
-        scheduler.arg(format!("--kubeconfig={}", scheduler_kubeconfig.display()));
-        scheduler.args(["--leader-elect=false", "--secure-port=0"]);
-
-        let proxy_kubeconfig = kubeconfig("kube-proxy", "system:kube-proxy", None)?;
+        let proxy_kubeconfig = self.kubeconfig("kube-proxy", "system:kube-proxy", None)?;
         let proxy_config = write(
             "kube-proxy.json",
-            settings::kube_proxy(&proxy_kubeconfig, PODS).to_string(),
+            settings::kube_proxy(name, &proxy_kubeconfig, PODS).to_string(),
         )?;
-        let mut kube_proxy = place.command(self.parts.program("kube-proxy"));
+        let mut kube_proxy = power::kept(place, self.state, self.parts.program("kube-proxy"));
         kube_proxy.arg(format!("--config={}", proxy_config.display()));
 
         [
             ("containerd", containerd),
             ("kubelet", kubelet),
-            ("kube-scheduler", scheduler),
             ("kube-proxy", kube_proxy),
         ]
         .into_iter()
@@ -114,16 +104,30 @@ impl Start<'_> {
         .collect()
     }
 
+    /// The scheduler of the cluster, which is no part of a node.
+    pub(super) fn scheduler(&self) -> Result<Process, Error> {
+        let kubeconfig = self.kubeconfig("kube-scheduler", "system:kube-scheduler", None)?;
+        let mut scheduler = self.machine.place().command(self.parts.program("kube-scheduler"));
+        scheduler.arg(format!("--kubeconfig={}", kubeconfig.display()));
+        scheduler.args(["--leader-elect=false", "--secure-port=0"]);
+        Process::start("kube-scheduler", scheduler, &self.state.logs())
+    }
+
     /// kube-router, which enforces NetworkPolicies. It ends at once when its node is not registered yet.
     pub(super) fn policies(&self) -> Result<Process, Error> {
         let user = "kube-router";
-        let kubeconfig =
-            self.control_plane
-                .kubeconfig("kube-router.kubeconfig", user, Some(ADMINISTRATORS))?;
-        let mut command = self.machine.place().command(self.parts.program("kube-router"));
-        command.args(settings::kube_router(&kubeconfig, SERVICES));
+        let kubeconfig = self.kubeconfig("kube-router", user, Some(ADMINISTRATORS))?;
+        let program = self.parts.program("kube-router");
+        let mut command = power::kept(self.machine.place(), self.state, program);
+        command.args(settings::kube_router(self.member.name, &kubeconfig, SERVICES));
         command.env("PATH", path_with(&self.legacy_iptables()?));
         Process::start("kube-router", command, &self.state.logs())
+    }
+
+    /// A kubeconfig for a user of the control plane.
+    fn kubeconfig(&self, name: &str, user: &str, group: Option<&str>) -> Result<PathBuf, Error> {
+        let file = format!("{name}.kubeconfig");
+        self.authority.kubeconfig(&file, self.server, user, group)
     }
 
     /// One folder with Debian's plugins and Multus, and the network configuration: containerd takes
@@ -160,6 +164,12 @@ impl Start<'_> {
         }
         Ok(folder)
     }
+}
+
+/// A bridge that is up.
+pub(super) fn bridge(place: Place, name: &str) -> Result<(), Error> {
+    ip(place, &format!("link add {name} type bridge"))?;
+    ip(place, &format!("link set {name} up")).map(drop)
 }
 
 /// The search path of the system with the folders of an administrator, which not every shell has.
