@@ -5,25 +5,16 @@ Pod Security `restricted`, and the controllers of Kubernetes make the pods.
 """
 
 import json
-import os
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 import yaml
-from tools import CHART, DEPLOY, ROOT, documents, run, testbed
+from cluster import KUSTOMIZE, STATE, apply, define, is_there, kubectl, prepare_namespace
+from tools import CHART, DEPLOY, ROOT, documents, run, testbed, until
 
-KUSTOMIZE = DEPLOY / "kustomize"
-STATE = os.environ.get("OOOI_TESTBED")
 NAMESPACE = "oooi-system"
-
-
-def kubectl(*arguments, **options):
-    """kubectl on the testbed, with warnings as errors."""
-    environment = {"KUBECONFIG": f"{STATE}/kubeconfig"}
-    return run("kubectl", "--warnings-as-errors", *arguments, environment=environment, **options)
 
 
 def make(*arguments):
@@ -41,23 +32,9 @@ def helm(*arguments, **options):
         return run("helm", "--namespace", NAMESPACE, *arguments, environment=environment, **options)
 
 
-def apply(*arguments, **options):
-    """Server-side apply."""
-    return kubectl("apply", "--server-side", *arguments, **options)
-
-
 def get(*arguments):
     """Objects as Python values."""
     return json.loads(kubectl("get", *arguments, "--output=json").stdout)
-
-
-def until(what, condition):
-    """Waits for a condition, and says what is missing."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"in vain waited until {what}")
-        time.sleep(0.3)
 
 
 def pods():
@@ -74,22 +51,11 @@ def left():
     return found + [i["metadata"]["name"] for i in inside if i["metadata"]["name"].startswith("oooi")]
 
 
-def prepare_namespace():
-    """The namespace as deploy/kustomize has it, for those that bring none."""
-    apply("-f", KUSTOMIZE / "base/namespace.yaml")
-
-
 class OnACluster(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if not STATE:
-            raise AssertionError("OOOI_TESTBED is not set: run `make test-deploy`")
-        apply("-f", testbed() / "addons", "-f", testbed() / "crds/securitycontextconstraints.yaml")
-        kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-
-    def install_definitions(self):
-        apply("-f", DEPLOY / "crds")
-        kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", DEPLOY / "crds")
+        is_there()
+        define(testbed() / "addons", testbed() / "crds/securitycontextconstraints.yaml")
 
     def assert_pods_are_admitted(self, image):
         """By their image. One is enough: no pod gets ready here, so an upgrade waits with the second."""
@@ -153,7 +119,7 @@ class OnACluster(unittest.TestCase):
         get("infra", "my-cluster", "--namespace=clusters")
 
     def test_4_people_see_our_kinds_and_write_them_where_they_are_let(self):
-        self.install_definitions()
+        define(DEPLOY / "crds")
         apply("-k", KUSTOMIZE / "default")
         for role in ("view", "edit", "oooi-edit"):
             kubectl("create", "rolebinding", f"{role}-test", f"--clusterrole={role}", f"--user={role}", "-n", "default")
@@ -182,6 +148,28 @@ class OnACluster(unittest.TestCase):
             # OLM puts it into the namespace of the subscription.
             version.write_text(version.read_text().replace("namespace: placeholder", f"namespace: {NAMESPACE}"))
             apply("--dry-run=server", "--namespace", NAMESPACE, "-f", version.parent)
+
+    def test_6_the_last_release_is_upgraded_and_what_people_wrote_stays(self):
+        described = subprocess.run(
+            ["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        # Until there is a release: from what is committed to what is in the checkout.
+        release = described.stdout.strip() or "HEAD"
+        with tempfile.TemporaryDirectory() as directory:
+            archive = subprocess.run(
+                ["git", "archive", release, "deploy/crds", "deploy/kustomize", "examples"],
+                cwd=ROOT, stdout=subprocess.PIPE, check=True,
+            )
+            subprocess.run(["tar", "--extract", "--directory", directory], input=archive.stdout, check=True)
+            old = Path(directory)
+            define(old / "deploy/crds")
+            apply("-k", old / "deploy/kustomize/default")
+            apply("-f", "-", text="{apiVersion: v1, kind: Namespace, metadata: {name: clusters}}")
+            apply("-f", old / "examples")
+            make("deploy", "IMG=r.test/oooi:new")
+            self.assert_pods_are_admitted("r.test/oooi:new")
+            # Still there, and a change of each is admitted by the new definitions.
+            kubectl("label", "upgraded=true", "-f", old / "examples")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 import yaml
-from tools import DEPLOY, by_name, documents, kustomized, run, testbed, version
+from tools import CHART, DEPLOY, by_name, documents, kustomized, run, testbed, version
 
 IMAGE, ENVOY = "r.test/oooi@sha256:" + "a" * 64, "r.test/envoy@sha256:" + "b" * 64
 
@@ -74,6 +74,10 @@ class TheBundle(unittest.TestCase):
         examples = json.loads(self.csv["metadata"]["annotations"]["alm-examples"])
         kinds = {entry["kind"] for entry in self.csv["spec"]["customresourcedefinitions"]["owned"]}
         self.assertEqual({example["kind"] for example in examples}, kinds - {"DHCPLease"})
+
+    def test_needs_the_kubernetes_that_the_chart_needs(self):
+        [chart] = documents((CHART / "Chart.yaml").read_text())
+        self.assertEqual(chart["kubeVersion"], f">={self.csv['spec']['minKubeVersion']}-0")
 
     def test_has_the_version_of_the_workspace(self):
         self.assertEqual(self.csv["metadata"]["name"], f"oooi.v{version()}")

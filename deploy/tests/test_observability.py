@@ -1,41 +1,13 @@
-"""Alerts fire when they should and are silent when they should; they and the dashboard use metrics that exist."""
+"""Alerts fire when they should and are silent when they should. That their metrics exist: cluster_scrape.py."""
 
-import json
-import re
 import shutil
 import tempfile
 import unittest
 from pathlib import Path
 
 import yaml
-from tools import DEPLOY, ROOT, documents, run
-
-PROMETHEUS = DEPLOY / "prometheus"
-# Written from the registries of the servers and of the manager; `make check` holds it to them.
-REFERENCE = ROOT / "docs/reference/metrics.md"
-METRIC = re.compile(r"\b(?:oooi|egressip)_[a-z0-9_]+\b")
-
-
-def groups():
-    """The groups of rules."""
-    [rule] = documents((PROMETHEUS / "rules.yaml").read_text())
-    return rule["spec"]["groups"]
-
-
-def alerts():
-    """The alerts by name."""
-    return {rule["alert"]: rule for group in groups() for rule in group["rules"]}
-
-
-def dashboard():
-    """The dashboard."""
-    return json.loads((PROMETHEUS / "oooi.json").read_text())
-
-
-def queries():
-    """The dashboard's queries with their panels, those of its variables included."""
-    found = [(p["title"], t["expr"]) for p in dashboard()["panels"] for t in p.get("targets", [])]
-    return found + [(v["name"], v["query"]) for v in dashboard()["templating"]["list"] if v["type"] == "query"]
+from observability import PROMETHEUS, alerts, dashboard, groups
+from tools import documents, run
 
 
 class TheAlerts(unittest.TestCase):
@@ -65,40 +37,7 @@ class TheAlerts(unittest.TestCase):
         self.assertLessEqual({"HighEgressIPUtilization", "ExtremelyHighEgressIPUtilization"}, set(alerts()))
 
 
-class TheMetrics(unittest.TestCase):
-    def known(self):
-        """All series of the reference, with those that a histogram is made of."""
-        series = set()
-        for name, kind in re.findall(r"^\| `(\w+)` \| (\w+) \|", REFERENCE.read_text(), re.MULTILINE):
-            series.add(name)
-            if kind == "histogram":
-                series.update(f"{name}_{part}" for part in ("bucket", "sum", "count"))
-        self.assertGreater(len(series), 50, f"{REFERENCE} is read wrongly")
-        return series
-
-    def test_of_alerts_and_dashboard_exist(self):
-        used = [(name, alert["expr"]) for name, alert in alerts().items()] + queries()
-        known = self.known()
-        for name, query in used:
-            with self.subTest(name):
-                named = set(METRIC.findall(query))
-                self.assertTrue(named, query)
-                self.assertEqual(named - known, set(), "no such metric")
-
-
 class TheDashboard(unittest.TestCase):
-    def test_has_queries_that_prometheus_reads(self):
-        expressions = [query for _, query in queries() if not query.startswith("label_values(")]
-        self.assertGreater(len(expressions), 30)
-        rules = [
-            {"record": f"panel:{number}", "expr": query.replace("$__rate_interval", "5m")}
-            for number, query in enumerate(expressions)
-        ]
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
-            file.flush()
-            run("promtool", "check", "rules", file.name)
-
     def test_has_panels_that_do_not_overlap(self):
         cells = set()
         for panel in dashboard()["panels"]:

@@ -1,10 +1,12 @@
 """The chart renders what kustomize renders, and refuses what cannot be meant."""
 
+import json
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from tools import CHART, DEPLOY, by_name, documents, kustomized, run, templated, version
+from tools import CHART, DEPLOY, ROOT, by_name, documents, kustomized, run, templated, version
 
 KUSTOMIZE = DEPLOY / "kustomize"
 # The overlays are for trying things out: their image has no version.
@@ -123,6 +125,23 @@ class TheChart(unittest.TestCase):
         said = run("helm", "template", "oooi", CHART, "--kube-version", "1.30.9", ok=False).stderr
         self.assertIn("chart requires kubeVersion: >=1.31.0-0 which is incompatible with Kubernetes v1.30.9", said)
         run("helm", "template", "oooi", CHART, "--kube-version", "1.31.0")
+
+
+class TheMakefile(unittest.TestCase):
+    def test_refuses_a_kubernetes_that_is_too_old_before_it_installs_anything(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program, asked = Path(directory) / "kubectl", Path(directory) / "asked"
+            for minor, calls in [("30+", 1), ("31", 2)]:
+                version = json.dumps({"major": "1", "minor": minor}, indent=2)
+                program.write_text(f"#!/bin/sh\necho \"$@\" >> {asked}\necho '{version}'\n")
+                program.chmod(0o755)
+                asked.write_text("")
+                made = subprocess.run(
+                    ["make", "--directory", ROOT, "install", f"KUBECTL={program}"], capture_output=True, text=True, check=False
+                )
+                self.assertEqual(len(asked.read_text().splitlines()), calls, made.stderr)
+                self.assertEqual(made.returncode == 0, minor == "31", made.stderr)
+                self.assertEqual("runs Kubernetes 1.30: oooi needs 1.31 or later" in made.stderr, minor == "30+")
 
 
 if __name__ == "__main__":

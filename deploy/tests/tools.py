@@ -4,6 +4,8 @@ import functools
 import os
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 try:
@@ -39,6 +41,24 @@ def run(program, *arguments, ok=True, text=None, environment=None):
         words = " ".join(map(str, [program, *arguments]))
         raise AssertionError(f"`{words}` ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done
+
+
+def until(what, condition):
+    """Waits for a condition, and says what is missing."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"in vain waited until {what}")
+        time.sleep(0.3)
+
+
+def fetch(url):
+    """The page at an address; empty while nobody serves it."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as page:
+            return page.read().decode()
+    except OSError:
+        return ""
 
 
 def documents(text):
