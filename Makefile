@@ -10,6 +10,8 @@ MDBOOK = $$(tools/cargo-tool mdbook 0.5.4 --no-default-features --features searc
 CARGO_FUZZ = $$(tools/cargo-tool cargo-fuzz 0.13.2)
 # Starts a control plane, or a node, once for a whole run.
 TESTBED := cargo run --quiet -p oooi-testkit --bin testbed --
+# Tests that wait more than they work.
+SIDE_BY_SIDE := tools/tests/side_by_side.py --at-once 3
 PYTHON_TESTS := python3 -B -m unittest discover --quiet --start-directory
 # DHCP's parser hears every station of the VLAN: it gets half of the two minutes. The longest wins.
 FUZZ_SECONDS ?= 6
@@ -49,8 +51,7 @@ docs: ## the documentation as a book: target/book/index.html; a dead link is an 
 
 .PHONY: image
 image: ## build the image, static and from scratch: dist/oooi-amd64.tar
-	@rustup target add x86_64-unknown-linux-musl
-	$(STEP) "release binary (static, musl)" cargo build --release --target x86_64-unknown-linux-musl -p oooi
+	$(STEP) "release binary (static, musl)" deploy/image/build amd64
 	$(STEP) "image" deploy/image/pack target/x86_64-unknown-linux-musl/release/oooi dist/oooi-amd64.tar
 
 ##@ Deploy
@@ -63,6 +64,7 @@ MANIFESTS = $(KUBECTL) kustomize deploy/kustomize/$(OVERLAY) | sed 's|localhost/
 
 .PHONY: install
 install: ## the definitions, into the cluster of the kubeconfig
+	@deploy/supported $(KUBECTL)
 	$(KUBECTL) apply --server-side -f deploy/crds
 
 .PHONY: uninstall
@@ -114,22 +116,28 @@ test: ## unit, cluster, net and node tests and a little fuzzing, in turn; as roo
 .PHONY: test-unit
 test-unit: ## what needs neither root nor a cluster, in under a minute
 	$(STEP) "unit tests" cargo test --quiet --workspace
-	$(STEP) "unit tests of the tools" $(PYTHON_TESTS) testbed
+	$(STEP) "unit tests of the testbed" $(PYTHON_TESTS) testbed
+	$(STEP) "unit tests of the tools" $(PYTHON_TESTS) tools/tests
 	$(STEP) "unit tests of the image" $(PYTHON_TESTS) deploy/image
 	$(STEP) "unit tests of the book" $(PYTHON_TESTS) tools/book
 	$(STEP) "unit tests of the benchmarks" $(PYTHON_TESTS) bench
 	$(STEP) "shell blocks of the documentation" tools/book/blocks.py
 
 .PHONY: test-deploy
-test-deploy: testbed ## chart, overlays, bundle and alerts: rendered, compared, checked, and installed on a real API server
+test-deploy: testbed ## chart, overlays, bundle, alerts and dashboard: compared, checked, installed on a real API server, held to a live scrape
 	@testbed/packages deploy
+	@# Its metrics are what the dashboard and the alerts ask for.
+	cargo build --quiet -p oooi
 	$(STEP) "chart, bundle and alerts" /usr/bin/python3 -B -m unittest discover --quiet --start-directory deploy/tests
-	$(STEP) "installation" $(TESTBED) run -- /usr/bin/python3 -B -m unittest discover --quiet --start-directory deploy/tests \
+	$(STEP) "installation and scrape" $(TESTBED) run -- /usr/bin/python3 -B -m unittest discover --quiet --start-directory deploy/tests \
 	  --pattern 'cluster_*.py'
 
 .PHONY: test-cluster
 test-cluster: testbed ## against a real API server and controller manager (no root)
-	$(STEP) "cluster tests" $(TESTBED) run -- cargo test --quiet --workspace --test 'cluster*'
+	@# Nodes, EgressIPAMs, the resolvers of OpenShift and webhooks belong to no namespace: two tests of them at once
+	@# would see each other's.
+	$(STEP) "cluster tests" $(TESTBED) run -- $(SIDE_BY_SIDE) --in-turn 'egress|status' \
+	  --in-turn 'operator/cluster_(rights|serving|hosted_cluster)' cargo test --quiet --workspace --test 'cluster*'
 	$(STEP) "shell blocks that need a cluster" env PATH="$$(testbed/build --where)/bin:$$PATH" $(TESTBED) run -- tools/book/blocks.py --have cluster
 
 .PHONY: test-net
@@ -137,7 +145,8 @@ test-net: testbed ## the servers against real clients, peers and Envoy, in netwo
 	@testbed/packages clients
 	@# The servers that these tests start and kill are examples of their crates.
 	cargo build --quiet -p oooi-dhcp -p oooi-dns --examples
-	$(STEP) "network tests" env OOOI_ENVOY="$$(testbed/build --where)/bin/envoy" cargo test --quiet --workspace --test 'net*'
+	$(STEP) "network tests" env OOOI_ENVOY="$$(testbed/build --where)/bin/envoy" \
+	  $(SIDE_BY_SIDE) cargo test --quiet --workspace --test 'net*'
 
 # To optimise and link as for a release takes a quarter of an hour on two cores, and changes nothing that these tests
 # look at.
