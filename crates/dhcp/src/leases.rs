@@ -147,6 +147,16 @@ impl Leases {
         self.offers.len()
     }
 
+    /// Writes a record that another replica stored. Its wall clock may be far from ours, so what it gave lasts as long from
+    /// when it is heard of; by its own clock if that is longer.
+    pub fn hear(&mut self, mut lease: Lease, now: Timestamp) {
+        let span = lease.expires.since(lease.since);
+        if lease.state != State::Released {
+            lease.expires = lease.expires.max(now.after(span));
+        }
+        self.put(lease);
+    }
+
     /// Writes a record in place of the address's former one.
     pub fn put(&mut self, lease: Lease) {
         let (queued, state) = ((lease.expires, lease.address), lease.state);

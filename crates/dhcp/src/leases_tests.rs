@@ -63,6 +63,25 @@ fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_ha
 }
 
 #[test]
+fn what_a_replica_with_another_clock_gave_lasts_as_long_from_when_it_is_heard_of() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let mut leases = Leases::new(&config, vec![], NOW);
+    let (mut renewed, day) = (lease(10, 1, State::Bound, later(60)), 86_400);
+    renewed.since = later(10);
+    leases.hear(renewed.clone(), later(day));
+    assert_eq!(leases.free(&config, later(day + 49)), None, "ours is a day ahead");
+    assert_eq!(leases.free(&config, later(day + 50)), Some(address(10)));
+    leases.hear(renewed.clone(), NOW);
+    assert_eq!(
+        leases.free(&config, later(59)),
+        None,
+        "the other one is a little ahead"
+    );
+    leases.hear(renewed.released(later(day)), later(day));
+    assert_eq!(leases.free(&config, later(day)), Some(address(10)));
+}
+
+#[test]
 fn a_lease_that_was_over_when_the_store_was_last_written_is_in_no_doubt() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], later(90));

@@ -158,7 +158,7 @@ impl Desk<'_> {
     pub(in crate::server) fn update(&mut self, update: Update) {
         let now = self.clock.now();
         match update {
-            Update::Put(lease) => self.leases.put(lease),
+            Update::Put(lease) => self.leases.hear(lease, now),
             Update::Forget(address) => self.leases.forget(address),
             Update::Away => {
                 self.standing.store_is_away(true);
