@@ -153,6 +153,8 @@ test-net: testbed ## the servers against real clients, peers and Envoy, in netwo
 test-node e2e: export CARGO_PROFILE_RELEASE_LTO := off
 test-node e2e: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
 test-node e2e: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+# What breaks includes the wall clock.
+test-node e2e: export LINK_WITH := $(CURDIR)/testbed/wall_clock.c
 
 .PHONY: test-node
 test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-proxy, kube-router (root)

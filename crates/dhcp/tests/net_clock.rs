@@ -43,7 +43,7 @@ struct WallClock {
 
 impl WallClock {
     fn new(home: &Home) -> Self {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/netns/wall_clock.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/wall_clock.c");
         let [shim, offset] = ["wall_clock.so", "offset"].map(|name| home.path().join(name));
         let mut compile = Command::new("cc");
         let built = compile

@@ -14,6 +14,12 @@ const SILENCE: &str =
 /// How long a volume stays full.
 const FULL: Duration = Duration::from_secs(15);
 
+/// How long a wall clock is wrong.
+const WRONG: Duration = Duration::from_secs(5);
+
+/// Longer than any lease, in seconds.
+const DAY: i64 = 24 * 3600;
+
 /// What a cluster has on its VLAN.
 const SERVERS: [&str; 3] = ["dhcp", "dns", "proxy"];
 
@@ -112,16 +118,62 @@ pub async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> 
 
 /// Ends the only pod of the DHCP server, whose leases lie on a volume: the next pod has every one of them.
 pub async fn move_dhcp(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    let before = hosted.leases().await?;
+    let holders = async || -> Result<Vec<String>> {
+        let leases = hosted.leases().await?;
+        let who = leases.iter();
+        Ok(who
+            .map(|lease| format!("{} {}", lease["address"], lease["mac"]))
+            .collect())
+    };
+    let before = holders().await?;
     kill(node, hosted, "dhcp").await?;
     rolled_out(node, &format!("{}-dhcp", hosted.name())).await?;
-    let after = hosted.leases().await?;
-    let lost = before.iter().any(|lease| !after.contains(lease));
+    let after = holders().await?;
+    let lost = before.iter().any(|holder| !after.contains(holder));
     if lost || before.is_empty() {
         return Err(wrong(
             "the volume of the leases does not have what it had",
             format!("before: {before:?}, after: {after:?}"),
         ));
+    }
+    Ok(())
+}
+
+/// Sets the wall clock of the DHCP server's pod so many seconds ahead of the real one, in one step. Its volume has the
+/// file that `testbed/wall_clock.c` reads.
+fn set_clock(node: &Node, volume: &str, seconds: i64) -> Result<()> {
+    let file = format!("{volume}/wall-clock");
+    let write = "echo \"$0\" > \"$1.new\"; mv \"$1.new\" \"$1\"";
+    node.run("sh", &["-ec", write, &seconds.to_string(), &file])
+        .map(drop)
+}
+
+/// The wall clock of a running DHCP server goes a day ahead, then a day behind, and is right again.
+pub async fn jump(node: &Node, volume: &str) -> Result<()> {
+    for seconds in [DAY, -DAY, 0] {
+        set_clock(node, volume, seconds)?;
+        tokio::time::sleep(WRONG).await;
+    }
+    Ok(())
+}
+
+/// The DHCP server's pod is replaced by one whose wall clock is a day ahead, so that every lease is over by it, and that
+/// one by a third whose clock is right. Whoever had an address has it still.
+pub async fn restart_tomorrow(node: &Node, hosted: &Hosted<'_>, volume: &str) -> Result<()> {
+    let tomorrow = node.run("date", &["--utc", "--date=+23 hours", "+%Y-%m-%dT%H:%M:%SZ"])?;
+    for seconds in [DAY, 0] {
+        set_clock(node, volume, seconds)?;
+        move_dhcp(node, hosted).await?;
+        // A clock that did not jump would prove nothing. Who was a day ahead stays there: time never goes back.
+        until("a renewal of tomorrow", PATIENCE, async || {
+            let leases = hosted.leases().await.map_err(|error| error.to_string())?;
+            let since = |lease: &Value| lease["since"].as_str().unwrap_or_default().to_owned();
+            match leases.iter().any(|lease| since(lease).as_str() > tomorrow.trim()) {
+                true => Ok(()),
+                false => Err(format!("{leases:?}")),
+            }
+        })
+        .await?;
     }
     Ok(())
 }

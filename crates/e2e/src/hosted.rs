@@ -215,16 +215,16 @@ impl<'a> Hosted<'a> {
         Ok(address.split('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Who has which address by the store of the DHCP server's only pod: an address, a hardware address, a state each.
-    pub async fn leases(&self) -> Result<Vec<String>> {
+    /// The leases in the store of the DHCP server's only pod.
+    pub async fn leases(&self) -> Result<Vec<Value>> {
         let deployment = format!("deployment/{}-dhcp", self.name);
         let show = ["exec", "--namespace", Self::NAMESPACE, &deployment];
         let show = [&show[..], &["--", "/oooi", "leases", "--output=json"]].concat();
-        let shown: Value = serde_json::from_str(&self.node.kubectl(&show).await?).unwrap_or_default();
-        let leases = shown["leases"].as_array().into_iter().flatten();
-        Ok(leases
-            .map(|lease| format!("{} {} {}", lease["address"], lease["mac"], lease["state"]))
-            .collect())
+        let mut shown: Value = serde_json::from_str(&self.node.kubectl(&show).await?).unwrap_or_default();
+        Ok(match shown["leases"].take() {
+            Value::Array(leases) => leases,
+            _ => Vec::new(),
+        })
     }
 
     /// Every object of the operator by its unique id, except leases, which come and go.

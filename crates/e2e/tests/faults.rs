@@ -53,6 +53,18 @@ async fn alone(run: &mut Run<'_>, leases: &str) -> Result<()> {
         async |node, _| harm::fill(node, leases).await,
     )
     .await?;
+    run.fault(
+        "DHCP's wall clock a day ahead, then behind",
+        &[],
+        async |node, _| harm::jump(node, leases).await,
+    )
+    .await?;
+    run.fault(
+        "DHCP pod replaced by one a day ahead, then by one in time",
+        &[("leases", REPLACED)],
+        async |node, hosted| harm::restart_tomorrow(node, hosted, leases).await,
+    )
+    .await?;
     let booted: Allowed = &[
         ("connections", BOOTED),
         ("held", BOOTED),
