@@ -1,7 +1,9 @@
 //! Many Infras at once on the test control plane: how long until each was looked after, how much memory that takes,
-//! and whether anything is written afterwards. A bare client then writes as often, the least that can be written: what
-//! the control plane itself needs for that is the floor. `make bench-operator` runs it and reads the line of JSON that it
-//! prints.
+//! whether anything is written afterwards, and how long a manager that starts takes to look at all of them again.
+//!
+//! Two floors say what the control plane itself needs for that: a bare client writes as often, the least that can be
+//! written; and it writes what the manager wrote for one Infra once more for each, without reading, watching or deciding
+//! anything. `make bench-operator` runs it and reads the line of JSON that it prints.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +21,7 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use measure::{Count, memory, processor_times};
+use measure::{Count, Write, memory, processor_times};
 use oooi_api::Infra;
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_operator::context::{Images, Platform};
@@ -28,10 +30,19 @@ use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::until;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
 const NAMESPACE: &str = "many-infras";
+
+/// Where what was written is written once more.
+const REPLAYED: &str = "many-replays";
+
+/// The Infra whose writes are kept. No other name begins like it.
+const KEPT: &str = "tenant-0";
+
+/// A manager that starts has looked at everything when it calls nobody for so long.
+const SILENT: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
@@ -50,9 +61,9 @@ async fn main() {
     let client = cluster.client().await.unwrap();
     make_infras(&client, count).await;
 
-    let (calls, before) = (Count::default(), memory("VmRSS"));
+    let (calls, before) = (Count::keeping(KEPT), memory("VmRSS"));
     let (_leads, leading) = watch::channel(true);
-    let options = Options {
+    let mut options = Options {
         client: calls.of(cluster.client().await.unwrap()),
         namespaces: vec![NAMESPACE.to_owned()],
         controllers,
@@ -68,7 +79,8 @@ async fn main() {
         leading,
     };
     let (began, idle) = (Instant::now(), processor_times());
-    let manager = tokio::spawn(async move { manager::run(&options).await });
+    let first = options.clone();
+    let manager = tokio::spawn(async move { manager::run(&first).await });
     let infras = Api::<Infra>::namespaced(client.clone(), NAMESPACE);
     until(
         "every Infra to be looked after",
@@ -117,19 +129,28 @@ async fn main() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     let later = calls.writes() - quiet;
     manager.abort();
+    let most = memory("VmHWM");
+    let again = Count::default();
+    options.client = again.of(cluster.client().await.unwrap());
+    let looked_again = look_again(options, &again).await;
     let spent = |process: &str| {
         let time = |times: &BTreeMap<String, f64>| times.get(process).copied().unwrap_or_default();
         time(&busy) - time(&idle)
     };
     let floor = write_bare(&client, wrote).await;
+    let replay = write_again(&client, &calls.kept(), count).await;
     let found = json!({
         "looked after s": took.as_secs_f64(),
         "floor s": floor.as_secs_f64(),
+        "replay s": replay.as_secs_f64(),
+        "again s": looked_again.as_secs_f64(),
+        "calls again": again.calls() as f64 / count as f64,
+        "writes again": again.writes(),
         "calls": called as f64 / count as f64,
         "writes": wrote as f64 / count as f64,
         "last write s": settled.as_secs_f64(),
         "writes after": later,
-        "MiB": memory("VmHWM"),
+        "MiB": most,
         "MiB before": before,
         "manager cpu s": spent("many_infras"),
         "apiserver cpu s": spent("kube-apiserver"),
@@ -142,8 +163,62 @@ async fn main() {
     for (what, count) in calls.by_kind().into_iter().take(30) {
         eprintln!("  {count:>8} {what}");
     }
-    cluster
-        .kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])
+    for namespace in [NAMESPACE, REPLAYED] {
+        cluster
+            .kubectl(&["delete", "namespace", namespace, "--wait=false"])
+            .await
+            .unwrap();
+    }
+}
+
+/// How long a manager that starts calls anybody.
+async fn look_again(options: Options, calls: &Count) -> Duration {
+    let began = Instant::now();
+    let manager = tokio::spawn(async move { manager::run(&options).await });
+    let mut last = (0, began);
+    until(
+        "the new manager to be silent",
+        Duration::from_secs(1800),
+        async || {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = calls.calls();
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            match now > 0 && last.1.elapsed() > SILENT {
+                true => Ok(()),
+                false => Err(format!("{now} calls")),
+            }
+        },
+    )
+    .await
+    .unwrap();
+    manager.abort();
+    last.1 - began
+}
+
+/// Writes what was written for one Infra for as many others, one after the other, eight of them at once.
+async fn write_again(client: &Client, writes: &[Write], count: usize) -> Duration {
+    make_namespace(client, REPLAYED).await;
+    let began = Instant::now();
+    stream::iter(0..count)
+        .for_each_concurrent(8, async |number| {
+            let name = format!("tenant-{number}");
+            for write in writes {
+                let request = write.elsewhere(&[(NAMESPACE, REPLAYED), (KEPT, &name)]);
+                let what = request.uri().to_string();
+                let answer = client.send(request).await.unwrap();
+                assert!(answer.status().is_success(), "{what}: {}", answer.status());
+            }
+        })
+        .await;
+    began.elapsed()
+}
+
+async fn make_namespace(client: &Client, name: &str) {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    Api::<Namespace>::all(client.clone())
+        .create(&PostParams::default(), &namespace)
         .await
         .unwrap();
 }
@@ -172,13 +247,7 @@ async fn write_bare(client: &Client, count: usize) -> Duration {
 
 /// Each Infra has a VLAN of its own.
 async fn make_infras(client: &Client, count: usize) {
-    let read = |value: Value| serde_json::from_value::<Namespace>(value).unwrap();
-    let namespace = read(json!({"metadata": {"name": NAMESPACE}}));
-    let params = PostParams::default();
-    Api::<Namespace>::all(client.clone())
-        .create(&params, &namespace)
-        .await
-        .unwrap();
+    make_namespace(client, NAMESPACE).await;
     let networks = Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), NAMESPACE);
     let infras = Api::<Infra>::namespaced(client.clone(), NAMESPACE);
     stream::iter(0..count)

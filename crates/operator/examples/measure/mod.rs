@@ -14,7 +14,7 @@ use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
 use oooi_testkit::Cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The cluster of this run, with every definition and the roles of the manager.
 pub(crate) async fn cluster() -> &'static Cluster {
@@ -25,14 +25,49 @@ pub(crate) async fn cluster() -> &'static Cluster {
     cluster
 }
 
-/// How often a client called: in all, and by method and kind.
+/// How often a client called, by method and kind, and what it wrote of one object's.
 #[derive(Clone, Default)]
 pub(crate) struct Count {
-    writes: Arc<AtomicUsize>,
     calls: Arc<Mutex<BTreeMap<String, usize>>>,
+    writes: Arc<AtomicUsize>,
+    /// Of what is kept for [`Write::elsewhere`]: everything would be more than the manager has in memory itself.
+    name: &'static str,
+    kept: Arc<Mutex<Vec<Write>>>,
+}
+
+/// A request that changes something.
+pub(crate) struct Write {
+    head: http::request::Parts,
+    body: Vec<u8>,
+}
+
+impl Write {
+    /// The same of others, without what the API server gave the first ones: each of these words is the one beside it.
+    pub(crate) fn elsewhere(&self, words: &[(&str, &str)]) -> Request<Body> {
+        let renamed = |text: &str| {
+            let others = words.iter();
+            others.fold(text.to_owned(), |text, (own, other)| text.replace(own, other))
+        };
+        let mut head = self.head.clone();
+        head.uri = renamed(&head.uri.to_string()).parse().unwrap();
+        let mut object: Value = serde_json::from_slice(&self.body).unwrap();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            let given = ["ownerReferences", "uid", "resourceVersion"];
+            metadata.retain(|field, _| !given.contains(&field.as_str()));
+        }
+        Request::from_parts(head, Body::from(renamed(&object.to_string()).into_bytes()))
+    }
 }
 
 impl Count {
+    /// Keeps what is written of one object and of what is called after it.
+    pub(crate) fn keeping(name: &'static str) -> Self {
+        Count {
+            name,
+            ..Count::default()
+        }
+    }
+
     /// A client that is counted here.
     pub(crate) fn of(&self, inner: Client) -> Client {
         let count = self.clone();
@@ -40,10 +75,38 @@ impl Count {
             let (inner, count) = (inner.clone(), count.clone());
             async move {
                 count.note(request.method(), request.uri().path());
-                inner.send(request).await
+                if request.method() == Method::GET {
+                    return inner.send(request).await;
+                }
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await?.to_vec();
+                count.keep(&head, &body);
+                inner.send(Request::from_parts(head, Body::from(body))).await
             }
         });
         Client::new(service, "default")
+    }
+
+    fn keep(&self, head: &http::request::Parts, body: &[u8]) {
+        let text = String::from_utf8_lossy(body);
+        let is_its = |text: &str| {
+            let after = text.split(self.name).skip(1);
+            !self.name.is_empty()
+                && after
+                    .into_iter()
+                    .any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if is_its(head.uri.path()) || is_its(&text) {
+            self.kept.lock().unwrap().push(Write {
+                head: head.clone(),
+                body: body.to_vec(),
+            });
+        }
+    }
+
+    /// What was written of the one object so far.
+    pub(crate) fn kept(&self) -> Vec<Write> {
+        std::mem::take(&mut *self.kept.lock().unwrap())
     }
 
     fn note(&self, method: &Method, path: &str) {
