@@ -45,6 +45,8 @@ struct Slice {
     ready: Vec<IpAddr>,
     /// Not ready any more, but still answering while they terminate.
     leaving: Vec<IpAddr>,
+    /// Not ready, and not about to end.
+    unready: Vec<IpAddr>,
 }
 
 /// Collects the facts and keeps the latest snapshot.
@@ -189,7 +191,7 @@ impl Assembler {
         for key in std::mem::take(&mut self.touched) {
             for backend in self.by_service.get(&key).into_iter().flatten() {
                 let (endpoints, problem) = match self.endpoints(backend) {
-                    Ok(endpoints) => (endpoints, None),
+                    Ok(found) => found,
                     Err(problem) => (Vec::new(), Some(problem)),
                 };
                 let cluster = Cluster {
@@ -219,7 +221,10 @@ impl Assembler {
         Arc::new(self.current.clone())
     }
 
-    fn endpoints(&self, backend: &Backend) -> Result<Vec<SocketAddr>, Problem> {
+    /// Who takes connections: those that are ready, else those that leave and still serve, else those that are not ready.
+    /// A node that cannot reach its API server for a while counts as lost, and none of its pods as ready, though nothing
+    /// may be wrong with them: a connection that is tried may hold, one that is refused never does.
+    fn endpoints(&self, backend: &Backend) -> Result<(Vec<SocketAddr>, Option<Problem>), Problem> {
         let key = &backend.service;
         let lacks = |lack, message| Problem {
             backend: backend.name.clone(),
@@ -258,24 +263,32 @@ impl Assembler {
                 PortRef::Number(_) => None, // the slice's only port
             },
         };
-        let mut ready = BTreeSet::new();
-        let mut leaving = BTreeSet::new();
+        let [mut ready, mut leaving, mut unready] = [const { BTreeSet::new() }; 3];
         for slice in slices.iter().flat_map(|slices| slices.values()) {
             let Some(port) = slice.port(wanted, backend.transport) else {
                 continue;
             };
             ready.extend(slice.ready.iter().map(|ip| SocketAddr::new(*ip, port)));
             leaving.extend(slice.leaving.iter().map(|ip| SocketAddr::new(*ip, port)));
+            unready.extend(slice.unready.iter().map(|ip| SocketAddr::new(*ip, port)));
         }
-        let chosen = if ready.is_empty() { leaving } else { ready };
-        if chosen.is_empty() {
-            let message = format!(
-                "Service {key} has no ready endpoint for port {}; look at its pods",
-                backend.service_port
-            );
-            return Err(lacks(Lack::NoEndpoints, message));
+        let serving = if ready.is_empty() { leaving } else { ready };
+        if !serving.is_empty() {
+            return Ok((serving.into_iter().collect(), None));
         }
-        Ok(chosen.into_iter().collect())
+        let tried = if unready.is_empty() {
+            ""
+        } else {
+            ", and those that are not ready are tried meanwhile"
+        };
+        let message = format!(
+            "Service {key} has no ready endpoint for port {}; look at its pods{tried}",
+            backend.service_port
+        );
+        Ok((
+            unready.into_iter().collect(),
+            Some(lacks(Lack::NoEndpoints, message)),
+        ))
     }
 }
 
@@ -308,6 +321,8 @@ impl Slice {
                 facts.ready.extend(addresses);
             } else if serving && conditions.terminating == Some(true) {
                 facts.leaving.extend(addresses);
+            } else if conditions.terminating != Some(true) {
+                facts.unready.extend(addresses);
             }
         }
         facts

@@ -114,8 +114,23 @@ fn pods_that_leave_take_connections_only_when_nobody_else_does() {
     assert_eq!(endpoints(&mut assembler), ["10.0.0.1:6443"]);
     assembler.set_slice(&slice("a", port.clone(), json!([leaving, dead, starting])));
     assert_eq!(endpoints(&mut assembler), ["10.0.0.9:6443"]);
-    assembler.set_slice(&slice("a", port, json!([dead, starting])));
+    assembler.set_slice(&slice("a", port, json!([dead])));
     assert_eq!(lack(&mut assembler), Lack::NoEndpoints);
+}
+
+#[test]
+fn where_nobody_is_ready_those_that_are_not_are_tried_and_that_is_said() {
+    let unready = json!({"addresses": ["10.0.0.7"], "conditions": {"ready": false, "serving": false}});
+    let mut assembler = Assembler::default();
+    assembler.set_spec(&spec(&[json!({})]));
+    assembler.set_service(&service(json!([{"port": 6443}])));
+    let port = json!([{"port": 6443}]);
+    assembler.set_slice(&slice("a", port.clone(), json!([unready])));
+    assert_eq!(assembler.snapshot().problems[0].lack, Lack::NoEndpoints);
+    assert_eq!(endpoints(&mut assembler), ["10.0.0.7:6443"]);
+    assembler.set_slice(&slice("a", port, json!([unready, ready("10.0.0.1")])));
+    assert_eq!(endpoints(&mut assembler), ["10.0.0.1:6443"]);
+    assert!(assembler.snapshot().problems.is_empty());
 }
 
 #[test]
