@@ -32,6 +32,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a listener that met a limit waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 256;
+/// Up to so many events are few.
+const FEW: usize = 32;
+/// How many connections of a listener are accepted in a row.
+const ACCEPTS: usize = 64;
 
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = 1 << 63;
@@ -132,11 +136,19 @@ impl Work {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return tracing::error!(%error, "a thread of the gateway ends: epoll failed"),
             }
+            // A thread with much to do comes by its listeners seldom. One with little comes by at once, and is spared the
+            // call that finds nobody.
+            let at_most = match events.len() > FEW || !self.again.is_empty() {
+                true => ACCEPTS,
+                false => 1,
+            };
             for event in &events {
                 let (token, flags) = (event.data.u64(), event.flags);
                 match token {
                     WAKE => self.obey(),
-                    _ if token & LISTENER != 0 => self.accept(token),
+                    _ if token & LISTENER != 0 => {
+                        let _ = (0..at_most).find(|_| !self.accept(token));
+                    }
                     _ => self.handle(token, flags),
                 }
             }
@@ -235,26 +247,29 @@ impl Work {
         }
     }
 
-    /// Accepts one connection, unless a limit is met.
-    fn accept(&mut self, token: u64) {
+    /// Accepts one connection, unless a limit is met. False if there was none to be had.
+    fn accept(&mut self, token: u64) -> bool {
         let now = Instant::now();
         let Some(listening) = self.listeners.get(&token) else {
-            return;
+            return false;
         };
         let taken = self.shared.accepts.lock().take(now);
         if let Err(time) = taken {
-            return self.pause(token, now + time);
+            self.pause(token, now + time);
+            return false;
         }
         let slot = self.shared.slots.try_acquire().map(SemaphorePermit::forget); // until the connection ends
         if slot.is_err() {
             self.shared.accepts.lock().put_back();
-            return self.pause(token, now + PAUSE); // further ones wait in the kernel's queue
+            self.pause(token, now + PAUSE); // further ones wait in the kernel's queue
+            return false;
         }
         let key = listening.key;
         let error = match accept(&listening.socket) {
             Ok(accepted) => {
                 self.shared.recovered();
-                return self.serve(accepted, key);
+                self.serve(accepted, key);
+                return true;
             }
             Err(error) => error,
         };
@@ -267,6 +282,7 @@ impl Work {
             // The client was gone before it was accepted, or the network went: nothing to do for it.
             tracing::debug!(port = key.port, %error, "accept");
         }
+        false
     }
 
     fn pause(&mut self, token: u64, until: Instant) {
