@@ -13,6 +13,7 @@ mod index;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -21,6 +22,9 @@ use crate::lease::{Lease, State};
 use crate::mac::Mac;
 use crate::time::Timestamp;
 use index::{Hashing, Index};
+
+/// So long a store may be silent before it is doubted how long it was: a server that starts again at once writes nothing.
+const DOUBTFUL: Duration = Duration::from_secs(60);
 
 /// The most offers that are remembered at once.
 pub const MAX_OFFERS: usize = 8192;
@@ -87,19 +91,33 @@ impl Leases {
     }
 
     /// The wall clock may have jumped since the `newest` moment that the store has seen, while no server ran: what was a
-    /// lease then and is over now may have its holder. No address changes hands for as long as the longest had left.
-    pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) {
-        let doubtful = self
-            .iter()
-            .filter(|lease| lease.is_live(newest) && !lease.is_live(now));
-        if let Some(left) = doubtful.map(|lease| lease.expires.since(newest)).max() {
-            self.hold_expired_until(now.after(left));
+    /// lease then has as long left as it had. Gives those leases, so that they are stored: what is written next makes a
+    /// later moment the newest one.
+    pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) -> Vec<Lease> {
+        let unseen = now.since(newest);
+        if unseen < DOUBTFUL {
+            return Vec::new();
         }
+        let mut doubtful: Vec<Lease> = self
+            .iter()
+            .filter(|lease| lease.is_live(newest))
+            .cloned()
+            .collect();
+        for lease in &mut doubtful {
+            lease.expires = lease.expires.after(unseen);
+            self.put(lease.clone());
+        }
+        doubtful
     }
 
-    /// No address that another client had is given away before `until`.
+    /// No address that another client had is given away before `until`, nor before what was said earlier.
     pub fn hold_expired_until(&mut self, until: Timestamp) {
-        self.hold_expired_until = until;
+        self.hold_expired_until = self.hold_expired_until.max(until);
+    }
+
+    /// Whether another client has the address of a lease, or had it and it is not known to be over.
+    pub fn is_kept(&self, lease: &Lease, now: Timestamp) -> bool {
+        lease.is_live(now) || lease.state == State::Bound && now < self.hold_expired_until
     }
 
     /// The record of an address.

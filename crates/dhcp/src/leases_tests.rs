@@ -47,6 +47,8 @@ fn no_expired_address_changes_hands_while_expiries_are_held() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], NOW);
     leases.hold_expired_until(later(100));
+    leases.hold_expired_until(later(80));
+    assert!(leases.is_kept(leases.get(address(10)).unwrap(), later(99)));
     assert_eq!(leases.free(&config, later(99)), None);
     assert_eq!(leases.free(&config, later(100)), Some(address(10)));
 }
@@ -57,9 +59,31 @@ fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_ha
     let stored = vec![lease(10, 1, State::Bound, later(50))];
     let (newest, day) = (later(20), 86_400);
     let mut leases = Leases::new(&config, stored, later(day));
-    leases.doubt_time_since(newest, later(day));
+    let held = leases.doubt_time_since(newest, later(day));
     assert_eq!(leases.free(&config, later(day + 29)), None);
     assert_eq!(leases.free(&config, later(day + 30)), Some(address(10)));
+
+    // Another start, after something was written by that clock.
+    let mut leases = Leases::new(&config, held, later(2 * day));
+    leases.doubt_time_since(later(day + 10), later(2 * day));
+    assert_eq!(leases.free(&config, later(2 * day + 19)), None);
+    assert_eq!(leases.free(&config, later(2 * day + 20)), Some(address(10)));
+}
+
+#[test]
+fn a_clock_that_jumped_by_less_than_a_lease_takes_nothing_off_it() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let stored = vec![lease(10, 1, State::Bound, later(3600))];
+    let mut leases = Leases::new(&config, stored, later(3000));
+    leases.doubt_time_since(NOW, later(3000));
+    assert_eq!(leases.free(&config, later(3000 + 3599)), None);
+}
+
+#[test]
+fn a_server_that_starts_again_at_once_doubts_nothing() {
+    let config = fixture::config(|_| {});
+    let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(50))], later(9));
+    assert_eq!(leases.doubt_time_since(NOW, later(9)), []);
 }
 
 #[test]
@@ -85,7 +109,7 @@ fn what_a_replica_with_another_clock_gave_lasts_as_long_from_when_it_is_heard_of
 fn a_lease_that_was_over_when_the_store_was_last_written_is_in_no_doubt() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], later(90));
-    leases.doubt_time_since(later(10), later(90));
+    assert_eq!(leases.doubt_time_since(later(10), later(90)), []);
     assert_eq!(leases.free(&config, later(90)), Some(address(10)));
 }
 

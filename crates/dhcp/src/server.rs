@@ -79,19 +79,13 @@ pub async fn run<S: LeaseStore>(
         leases = loaded.leases.len(), "serving DHCP"
     );
     let mut updates = loaded.updates;
-    let mut desk = Desk::new(
-        &socket,
-        config,
-        (loaded.leases, loaded.newest),
-        report,
-        metrics,
-        clock,
-    );
+    let mut desk = Desk::new(&socket, config, loaded.leases, report, metrics, clock);
     let (mut requests, mut frames) = (Inbox::default(), Inbox::default());
     let mut batch = Batch::default();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut ending = false;
     desk.check_address();
+    desk.doubt_time_since(loaded.newest, updates.is_some());
     desk.learn(machines);
     desk.announce();
     desk.flush();

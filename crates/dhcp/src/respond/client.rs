@@ -85,7 +85,7 @@ impl<'a> Client<'a> {
     fn is_open(&self, view: View<'_>, address: Ipv4Addr) -> bool {
         view.leases
             .get(address)
-            .is_none_or(|lease| self.owns(lease) || !lease.is_live(view.now))
+            .is_none_or(|lease| self.owns(lease) || !view.leases.is_kept(lease, view.now))
     }
 
     /// The address to offer.

@@ -46,7 +46,7 @@ impl<'s> Desk<'s> {
     pub(super) fn new(
         socket: &'s Socket,
         config: Arc<Config>,
-        (stored, newest): (Vec<Lease>, Timestamp),
+        stored: Vec<Lease>,
         report: Arc<dyn Report>,
         metrics: Metrics,
         clock: Clock,
@@ -54,11 +54,9 @@ impl<'s> Desk<'s> {
         metrics.store_available.set(1);
         let now = clock.now();
         metrics.config_applied.set(now.0 as f64 / 1000.0);
-        let mut leases = Leases::new(&config, stored, now);
-        leases.doubt_time_since(newest, now);
         Desk {
             socket,
-            leases,
+            leases: Leases::new(&config, stored, now),
             config,
             machines: Arc::default(),
             clock,
@@ -290,7 +288,7 @@ impl<'s> Desk<'s> {
                             };
                             info!(mac = %lease.mac, address = %lease.address, reason, "no answer");
                             if let Fate::Taken(other) = fate {
-                                self.leases.put(other);
+                                self.leases.hear(other, now);
                             }
                         }
                     }

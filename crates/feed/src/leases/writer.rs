@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oooi_api::DhcpLease;
-use oooi_dhcp::lease::Lease;
+use oooi_dhcp::lease::{Lease, State};
 
 use super::record;
 use super::table::Known;
@@ -70,9 +70,9 @@ impl Writer {
     pub(super) async fn write(&self, mut seen: Option<Known>, lease: &Lease) -> Result<Written, Failure> {
         let mut record = record::write(&self.server, self.uid.as_deref(), lease);
         let name = record::name(&self.server, lease.address);
-        let mut fresh = false;
+        let (mut fresh, mut unheard) = (false, false);
         for _ in 0..ATTEMPTS {
-            if let Some(other) = seen.as_ref().filter(|seen| is_taken(&seen.lease, lease)) {
+            if let Some(other) = seen.as_ref().filter(|seen| is_taken(&seen.lease, lease, unheard)) {
                 if fresh {
                     return Ok(Written::Taken(other.clone()));
                 }
@@ -91,7 +91,7 @@ impl Writer {
                 Err(Trouble::Kube(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                     let before = seen.take();
                     seen = self.read(lease.address).await?;
-                    fresh = true;
+                    (fresh, unheard) = (true, true);
                     // The kind or the namespace itself is missing: asking again changes nothing.
                     if status.code == 404 && before.is_none() {
                         return Err(Failure::Refused(status.message.clone()));
@@ -106,9 +106,10 @@ impl Writer {
     }
 }
 
-/// Whether an address belongs to another client at the moment of a lease.
-fn is_taken(held: &Lease, lease: &Lease) -> bool {
-    held.id != lease.id && held.is_live(lease.since)
+/// Whether an address belongs to another client at the moment of a lease. What was written since this replica looked does,
+/// whatever it says of time: the clock of who wrote it may be behind.
+fn is_taken(held: &Lease, lease: &Lease, unheard: bool) -> bool {
+    held.id != lease.id && held.state != State::Released && (unheard || held.is_live(lease.since))
 }
 
 fn known(record: &DhcpLease, lease: Lease) -> Known {

@@ -120,6 +120,15 @@ impl Desk<'_> {
         self.check_address();
     }
 
+    /// The wall clock may have jumped while no server ran. To a shared store others may have written meanwhile, by clocks of
+    /// their own: what they wrote stays as it is.
+    pub(in crate::server) fn doubt_time_since(&mut self, newest: Timestamp, shared: bool) {
+        let doubtful = self.leases.doubt_time_since(newest, self.clock.now());
+        if !shared {
+            doubtful.into_iter().for_each(|lease| self.store(lease));
+        }
+    }
+
     /// A machine that is gone frees its lease, also if it went while no server ran.
     pub(in crate::server) fn learn(&mut self, machines: Arc<Machines>) {
         let now = self.clock.now();
