@@ -80,8 +80,8 @@ impl Server for DhcpServer {
         self.spec.image.as_deref()
     }
 
-    /// The leases of an earlier server are in a database that we cannot read: for one lease time its clients keep the
-    /// addresses that they ask for. Once begun, that time is not made longer.
+    /// The leases of an earlier server are in a database that we cannot read, or on a volume that its replicas do not
+    /// have: for one lease time its clients keep the addresses that they ask for. Once begun, that time is not made longer.
     fn on_takeover(&self, now: Timestamp) -> Option<Value> {
         let lease = &self.spec.lease_config;
         let set = lease

@@ -11,7 +11,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
-use oooi_api::{DhcpServer, ProxyServer};
+use oooi_api::{DhcpServer, Infra, ProxyServer};
 use oooi_operator::context::Platform;
 use oooi_testkit::until;
 use serde_json::{Value, json};
@@ -194,6 +194,34 @@ async fn a_volume_that_cannot_come_is_said_with_its_class() {
         .kubectl(&["delete", "storageclass", "nowhere"])
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn clients_keep_their_addresses_when_leases_move_from_a_volume_to_kubernetes() {
+    let world = World::start("moved").await;
+    world.network("vlan").await;
+    world.apply(world.infra("x")).await;
+    let on_a_volume = |deployment: &Deployment| {
+        let pod = deployment.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+        pod.volumes.iter().flatten().any(|volume| volume.name == "leases")
+    };
+    world.wait::<Deployment>("x-dhcp", "a volume", on_a_volume).await;
+    let before: DhcpServer = world.api().get("x-dhcp").await.unwrap();
+    assert_eq!(before.spec.lease_config.migration_grace, None);
+
+    let moved = json!({"spec": {"infraComponents": {"dhcp": {"leaseStorage": "Kubernetes"}}}});
+    world
+        .api::<Infra>()
+        .patch("x", &PatchParams::default(), &Patch::Merge(moved))
+        .await
+        .unwrap();
+    world
+        .wait::<Deployment>("x-dhcp", "no volume", |deployment| !on_a_volume(deployment))
+        .await;
+    let after: DhcpServer = world.api().get("x-dhcp").await.unwrap();
+    let grace = after.spec.lease_config.migration_grace;
+    let grace: jiff::Timestamp = grace.expect("a grace before the pods change").parse().unwrap();
+    assert!(grace > jiff::Timestamp::now());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Makes everything that runs a server, and removes what it has no more use for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
@@ -10,7 +11,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::build::{Objects, build};
+use super::build::{LEASES, Objects, build};
 use super::grant::elsewhere;
 use super::roll_out::roll_out;
 use super::takeover::take_over;
@@ -67,7 +68,18 @@ pub(super) async fn carry_out<S: Server>(
         Some(budget) => writer.keep(budget).await?,
         None => writer.prune::<PodDisruptionBudget>(server, &[]).await?,
     }
-    let applied = roll_out(writer, &deployments).await;
+    // Leases that are to be kept elsewhere do not come along: clients keep what they have as after a takeover.
+    let grace = server.on_takeover(ctx.common.now());
+    let forgets = AtomicBool::new(false);
+    let applied = roll_out(writer, &deployments, |before, after| {
+        let forgets_now = grace.is_some() && keeps_leases(before) != keeps_leases(after);
+        forgets.fetch_or(forgets_now, Ordering::Relaxed);
+        forgets_now
+    })
+    .await;
+    if let Some(fields) = grace.filter(|_| forgets.into_inner()) {
+        writer.set_fields(server, fields).await?; // which brings the next look
+    }
     if matches!(&applied, Err(apply::Error::Replacing { .. })) {
         take_over(ctx, server, &deployments).await?;
     }
@@ -83,6 +95,16 @@ pub(super) async fn carry_out<S: Server>(
         service,
         missing,
     })
+}
+
+/// Whether pods have a volume for leases.
+fn keeps_leases(deployment: &Deployment) -> bool {
+    let pod = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let volumes = pod.and_then(|pod| pod.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().any(|volume| volume.name == LEASES)
 }
 
 /// Lets the pods read what they need, wherever it is. A namespace that is missing holds up nothing: it is named.

@@ -65,7 +65,7 @@ pub trait Server: Object + HasStatus<Status: Told> + Send + Sync + 'static {
     }
     /// The image that it names.
     fn image(&self) -> Option<&str>;
-    /// Fields that it gets when it takes over the clients of an earlier operator's server.
+    /// Fields that it gets when it takes over the clients of a server whose memory it has not.
     fn on_takeover(&self, _now: Timestamp) -> Option<Value> {
         None
     }

@@ -8,8 +8,13 @@ use kube::ResourceExt;
 use crate::apply::{Error, Writer};
 
 /// Makes the Deployments of a server as they are wanted, and gives them as they are then. One that serves is left as it
-/// is while another does not; it is changed when that one does, which is seen.
-pub(super) async fn roll_out(writer: &Writer, wanted: &[Deployment]) -> Result<Vec<Deployment>, Error> {
+/// is while another does not; it is changed when that one does, which is seen. So is one of which `waits` says, by what
+/// it is and what it is to be, that something else comes first.
+pub(super) async fn roll_out(
+    writer: &Writer,
+    wanted: &[Deployment],
+    waits: impl Fn(&Deployment, &Deployment) -> bool,
+) -> Result<Vec<Deployment>, Error> {
     let mut seen = Vec::new();
     for one in wanted {
         seen.push(match wanted {
@@ -25,7 +30,9 @@ pub(super) async fn roll_out(writer: &Writer, wanted: &[Deployment]) -> Result<V
     for (place, one) in wanted.iter().enumerate() {
         let others_serve = serve_but(&seen, place);
         let now = writer
-            .apply_unless(one, |existing: &Deployment| !others_serve && serves(existing))
+            .apply_unless(one, |existing: &Deployment| {
+                !others_serve && serves(existing) || waits(existing, one)
+            })
             .await?;
         seen[place] = Some(now.clone());
         made.push(now);

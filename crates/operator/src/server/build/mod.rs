@@ -24,7 +24,7 @@ use super::grant::{Grant, Reading};
 use super::{Server, Wants};
 use crate::context::Platform;
 use crate::identity;
-pub(crate) use pod::{INTERFACE, POD_IP};
+pub(crate) use pod::{INTERFACE, LEASES, POD_IP};
 
 /// The label that tells the replicas of a server apart, from 1 on.
 pub(super) const REPLICA: &str = "hostedcluster.densityops.com/replica";

@@ -20,6 +20,9 @@ pub(crate) const POD_IP: &str = "$(POD_IP)";
 
 const CONFIG: &str = "/etc/oooi";
 const STATE: &str = "/var/lib/oooi";
+
+/// The volume of leases.
+pub(crate) const LEASES: &str = "leases";
 /// So many seconds a pod has to end that nobody stands in for. It serves no new connection meanwhile, and what takes its
 /// place waits for it.
 const ALONE: i64 = 5;
@@ -188,7 +191,7 @@ fn volumes<S: Server>(server: &S, wants: &Wants) -> Vec<Volume> {
     }];
     if wants.claim.is_some() {
         volumes.push(Volume {
-            name: "leases".into(),
+            name: LEASES.into(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
                 claim_name: claim_name(server),
                 ..PersistentVolumeClaimVolumeSource::default()
@@ -211,7 +214,7 @@ fn mounts(wants: &Wants) -> Vec<VolumeMount> {
     }];
     if wants.claim.is_some() {
         mounts.push(VolumeMount {
-            name: "leases".into(),
+            name: LEASES.into(),
             mount_path: STATE.into(),
             ..VolumeMount::default()
         });
