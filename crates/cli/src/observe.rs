@@ -153,30 +153,43 @@ where
 {
     let mut serving = tokio::task::JoinSet::new();
     for Pages { address, routes } in pages {
-        let listener = listen(address).await.with_context(|| {
+        let listeners = listen(address).await.with_context(|| {
             format!("{address} cannot be listened on for metrics and probes: choose another address for them")
         })?;
         info!(%address, "metrics and probes");
-        serving.spawn(async move { axum::serve(listener, routes).await });
+        for listener in listeners {
+            let routes = routes.clone();
+            serving.spawn(async move { axum::serve(listener, routes).await });
+        }
     }
     Ok(server.await?)
 }
 
-/// Listens on an address by the interface that has it. Linux answers for all its addresses on every interface: whoever
-/// is on the VLAN and sends what is for the pod's own address to the server would reach the port too.
-async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+/// Listens on an address by the interface that has it, and for those on this host. Linux answers for all its addresses on
+/// every interface: whoever is on the VLAN and sends what is for the pod's own address to the server would reach the port
+/// too.
+async fn listen(address: SocketAddr) -> io::Result<Vec<TcpListener>> {
+    let Some(interface) = interface_of(address.ip()).await else {
+        return Ok(vec![TcpListener::bind(address).await?]);
     };
-    socket.set_reuseaddr(true)?;
-    if let Some(interface) = interface_of(address.ip()).await
-        && let Err(error) = socket.bind_device(Some(interface.as_bytes()))
-    {
-        warn!(%address, %interface, %error, "metrics and probes may be asked for on every interface");
+    // What a host sends to itself comes by its loopback, whichever of its addresses it is for.
+    let by_each: io::Result<Vec<TcpListener>> = [interface.as_str(), "lo"]
+        .map(|interface| {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket.bind_device(Some(interface.as_bytes()))?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        })
+        .into_iter()
+        .collect();
+    match by_each {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            warn!(%address, %interface, %error, "metrics and probes may be asked for on every interface");
+            Ok(vec![TcpListener::bind(address).await?])
+        }
+        other => other,
     }
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// The interface that has an address of IPv4; nothing for one that is not there, or is not of one interface alone.
