@@ -305,9 +305,26 @@ pub async fn lose(node: &Node, hosted: &Hosted<'_>, second: SecondNode) -> Resul
     Ok(())
 }
 
-/// Takes a node that is lost out of the cluster, so that its pods come back elsewhere.
+/// Takes a node that is lost out of the cluster, and waits until its pods came back elsewhere.
 pub async fn forget(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     node.kubectl(&["delete", "node", SecondNode::NAME]).await?;
+    // Until they are collected, pods of a node that is gone count as ready.
+    until("no pod to be on the lost node", PATIENCE, async || {
+        let lost = format!("--field-selector=spec.nodeName={}", SecondNode::NAME);
+        let look = [
+            "get",
+            "pods",
+            "--namespace",
+            Hosted::NAMESPACE,
+            "--output=name",
+            &lost,
+        ];
+        match node.kubectl(&look).await {
+            Ok(pods) if pods.trim().is_empty() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
     replicas(node, hosted).await
 }
 
