@@ -398,14 +398,14 @@ fn a_relay_gets_the_answers_for_its_clients_with_its_information() {
     let mac = Mac([2, 0, 0, 0, 0, 9]);
     let information = [1, 4, b'p', b'o', b'r', b't'];
     relay.send(Packet::new(MessageType::Discover, mac).option(82, &information));
-    let offer = relay.receive().expect("an offer");
+    let offer = relay.expect("an offer");
     assert_eq!(
         (offer.kind(), offer.yiaddr(), offer.option(82).unwrap()),
         (2, ip(10), information.to_vec())
     );
     relay.select(mac, offer.yiaddr());
-    assert_eq!(relay.receive().expect("an ACK").kind(), 5);
+    assert_eq!(relay.expect("an ACK").kind(), 5);
     relay.select(Mac([2, 0, 0, 0, 0, 8]), ip(10));
-    let nak = relay.receive().expect("a NAK");
+    let nak = relay.expect("a NAK");
     assert_eq!((nak.kind(), nak.bytes[10]), (6, 0x80), "a relay broadcasts a NAK");
 }

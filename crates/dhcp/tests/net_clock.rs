@@ -91,7 +91,7 @@ impl Clients {
             .answer(|| Packet::new(MessageType::Discover, mac))
             .expect("an offer");
         self.relay.select(mac, offer.yiaddr());
-        let answer = self.relay.receive().expect("an answer");
+        let answer = self.relay.expect("an answer");
         assert_eq!(answer.kind(), 5, "the offer is acknowledged");
         let other = self.holders.values().find(|address| **address == answer.yiaddr());
         assert_eq!(other, None, "given twice");

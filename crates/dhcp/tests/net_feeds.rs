@@ -184,7 +184,7 @@ fn a_machine_gets_its_name_and_its_lease_is_freed_when_it_is_gone() {
                     .requested(ip(17))
                     .option(55, &[12]),
             );
-            let ack = world.relay.receive().expect("an ACK");
+            let ack = world.relay.expect("an ACK");
             assert_eq!((ack.kind(), ack.option(12).unwrap()), (5, b"worker-1".to_vec()));
             assert_eq!(
                 world.lease(ip(17)).unwrap().host_name.as_deref(),
@@ -266,7 +266,7 @@ fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
         |_| {},
         |world| {
             world.relay.discover(WORKER);
-            let offer = world.relay.receive().expect("an offer");
+            let offer = world.relay.expect("an offer");
             assert!(world.metrics.store_is_available());
             world.failing.store(true, Ordering::SeqCst);
             for _ in 0..2 {
@@ -281,7 +281,7 @@ fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
             assert!(!world.metrics.store_is_available(), "the probe follows");
             world.failing.store(false, Ordering::SeqCst);
             world.relay.select(WORKER, offer.yiaddr());
-            assert_eq!(world.relay.receive().expect("an ACK").kind(), 5);
+            assert_eq!(world.relay.expect("an ACK").kind(), 5);
             assert_eq!(world.lease(offer.yiaddr()).unwrap().state, State::Bound);
             await_that("the metric follows", || {
                 world.metric("oooi_dhcp_store_available 1")
@@ -304,8 +304,8 @@ fn a_full_pool_is_said_once() {
             world.relay.discover(WORKER);
             world
                 .relay
-                .select(WORKER, world.relay.receive().expect("an offer").yiaddr());
-            assert_eq!(world.relay.receive().expect("an ACK").kind(), 5);
+                .select(WORKER, world.relay.expect("an offer").yiaddr());
+            assert_eq!(world.relay.expect("an ACK").kind(), 5);
             for _ in 0..2 {
                 world.relay.discover(STRANGER);
                 assert!(world.relay.receive().is_none());

@@ -53,6 +53,11 @@ impl Relay {
         Some(Answer { bytes })
     }
 
+    /// An answer that must come, however busy the machine is.
+    pub fn expect(&self, what: &str) -> Answer {
+        (0..60).find_map(|_| self.receive()).expect(what)
+    }
+
     pub fn discover(&self, mac: Mac) {
         self.send(Packet::new(MessageType::Discover, mac));
     }
