@@ -59,7 +59,7 @@ async fn main() {
     let names: Vec<&str> = controllers.iter().map(|controller| controller.name()).collect();
     let cluster = measure::cluster().await;
     let client = cluster.client().await.unwrap();
-    make_infras(&client, count).await;
+    make_infras(&client, NAMESPACE, count).await;
 
     let (calls, before) = (Count::keeping(KEPT), memory("VmRSS"));
     let (_leads, leading) = watch::channel(true);
@@ -199,7 +199,7 @@ async fn look_again(options: Options, calls: &Count) -> Duration {
 
 /// Writes what was written for one Infra for as many others, one after the other, eight of them at once.
 async fn write_again(client: &Client, writes: &[Write], count: usize) -> Duration {
-    make_namespace(client, REPLAYED).await;
+    make_infras(client, REPLAYED, count).await;
     let began = Instant::now();
     stream::iter(0..count)
         .for_each_concurrent(8, async |number| {
@@ -213,14 +213,6 @@ async fn write_again(client: &Client, writes: &[Write], count: usize) -> Duratio
         })
         .await;
     began.elapsed()
-}
-
-async fn make_namespace(client: &Client, name: &str) {
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-    Api::<Namespace>::all(client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await
-        .unwrap();
 }
 
 fn is_looked_after(infra: &Infra) -> bool {
@@ -245,11 +237,15 @@ async fn write_bare(client: &Client, count: usize) -> Duration {
     began.elapsed()
 }
 
-/// Each Infra has a VLAN of its own.
-async fn make_infras(client: &Client, count: usize) {
-    make_namespace(client, NAMESPACE).await;
-    let networks = Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), NAMESPACE);
-    let infras = Api::<Infra>::namespaced(client.clone(), NAMESPACE);
+/// A namespace of Infras, each with a VLAN of its own.
+async fn make_infras(client: &Client, namespace: &str, count: usize) {
+    let made: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+    Api::<Namespace>::all(client.clone())
+        .create(&PostParams::default(), &made)
+        .await
+        .unwrap();
+    let networks = Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), namespace);
+    let infras = Api::<Infra>::namespaced(client.clone(), namespace);
     stream::iter(0..count)
         .for_each_concurrent(8, async |number| {
             let name = format!("tenant-{number}");
@@ -266,7 +262,7 @@ async fn make_infras(client: &Client, count: usize) {
                 "infraComponents": {
                     "dhcp": {},
                     "dns": {"baseDomain": "example.com", "clusterName": name},
-                    "proxy": {"engine": "Native", "controlPlaneNamespace": NAMESPACE},
+                    "proxy": {"engine": "Native", "controlPlaneNamespace": namespace},
                 },
             });
             let infra = Infra::new(&name, serde_json::from_value(spec).unwrap());
