@@ -2,12 +2,15 @@
 """Compares this DHCP server with Kea, ISC dhcpd, dnsmasq and a bare responder, all in one run.
 
 Needs root, the Debian packages of `testbed/packages bench`, and
-    cargo build --release -p oooi-dhcp --example serve --example dhcp_floor
+    cargo build --release -p oooi-dhcp --example serve --example dhcp_floor --example dhcp_load
 Usage: bench/dhcp.py [--quick] [--rounds 3] [--seconds 4]
 
 Every server is alone in a network namespace, with perfdhcp at the other end of a veth pair. Servers share the first
 core, perfdhcp has the second. Each round starts every server anew, and the contenders take turns in each part. perfdhcp
 speaks as a relay and every client is new, so that each of its exchanges of four messages is one lease more.
+
+The fastest answer more than perfdhcp can ask. So each server also meets a load of our own, in which so many clients ask
+at once and each is followed by the next: what it does then is what it can do.
 """
 
 import argparse
@@ -21,6 +24,9 @@ from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib,
 
 SERVER, CLIENT = "10.0.0.2", "10.0.0.9"
 QUIET = 200
+# Clients that ask at once where a server is to show what it can do; for how many seconds, or until the pool of 130,000
+# has no more than a quarter left.
+CROWD, SECONDS, LEASES = 128, 3, 100_000
 MOST_DROPPED = 0.01
 # What is tried for the most leases a second, from a place near where each contender was found; a step takes 2 s.
 # All steps together must not empty the pool of 130,000 addresses, so that they are far apart where the rates are high.
@@ -80,6 +86,16 @@ class Contender:
         outcome = self.load(rate, seconds)
         outcome["cpu"] = (cpu_micros(self.process.pid) - before) / max(outcome["leases"], 1)
         return outcome
+
+    def asked_by(self, clients, leases):
+        """What comes of so many clients that ask without a pause, each followed by the next."""
+        command = ["ip", "netns", "exec", self.client, *first(), "taskset", "-c", "1", program("dhcp_load"), SERVER, CLIENT]
+        command += [clients, SECONDS, leases, self.macs.randrange(1 << 16)]
+        before = cpu_micros(self.process.pid)
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+        cpu = cpu_micros(self.process.pid) - before
+        leases, _, seconds, p50, p99, p999 = map(float, done.stdout.split())
+        return {"rate": leases / seconds, "cpu": cpu / max(leases, 1), "p50": p50, "p99": p99, "p99.9": p999}
 
     def ceiling(self):
         """The most leases a second with at most one in a hundred lost, by steps up or down.
@@ -174,6 +190,15 @@ def one_round(contenders, folder, seconds):
             figures[contender.name].update({"full": best["cpu"], "rate": best["rate"]})
     for contender in contenders:
         contender.stop()
+    place = folder / "crowd"
+    place.mkdir()
+    for contender in contenders:
+        contender.start(place)
+        alone = contender.asked_by(1, 10_000)
+        figures[contender.name].update({key: alone[key] for key in ("p50", "p99", "p99.9")})
+        crowd = contender.asked_by(CROWD, LEASES)
+        figures[contender.name].update({"crowd rate": crowd["rate"], "crowd cpu": crowd["cpu"]})
+        contender.stop()
     return figures
 
 
@@ -232,9 +257,16 @@ def report(figures, grown, sizes, rounds, versions):
     columns = [
         (f"CPU µs / lease at {QUIET}/s", "quiet", 0),
         ("at its full rate", "full", 0),
-        ("most leases / s", "rate", 0),
-        ("REQUEST → ACK µs", "delay", 0),
+        ("most leases / s of perfdhcp", "rate", 0),
+        ("CPU µs / lease in a crowd", "crowd cpu", 0),
+        ("leases / s in a crowd", "crowd rate", 0),
         ("MiB at start", "idle", 1),
+    ]
+    tails = [
+        (f"mean µs at {QUIET}/s", "delay", 0),
+        ("p50 µs, one client at a time", "p50", 0),
+        ("p99", "p99", 0),
+        ("p99.9", "p99.9", 0),
     ]
     held = [(f"CPU µs / lease, {size:,} held", f"cpu at {size}", 0) for size in sizes]
     held += [(f"MiB, {size:,} held", f"MiB at {size}", 1) for size in sizes[-2:]]
@@ -243,13 +275,19 @@ def report(figures, grown, sizes, rounds, versions):
         "at full rate, of the synced floor": ratio(figures, "full", "oooi", ["floor"]),
         "quiet, of Kea": ratio(figures, "quiet", "oooi", ["Kea"]),
         "at full rate, of Kea": ratio(figures, "full", "oooi", ["Kea"]),
-        "rate, of Kea's": ratio(figures, "rate", "oooi", ["Kea"]),
+        "in a crowd, of the synced floor": ratio(figures, "crowd cpu", "oooi", ["floor"]),
+        "in a crowd, of Kea": ratio(figures, "crowd cpu", "oooi", ["Kea"]),
+        "rate in a crowd, of Kea's": ratio(figures, "crowd rate", "oooi", ["Kea"]),
     }
     said = "; ".join(f"{what}: {value:.2f}" for what, value in ratios.items() if value)
     text = "\n\n".join(
         [
             "Floor, oooi, dhcpd and dnsmasq synchronise each lease before its ACK; Kea and the floor of that name do not.",
             table(columns, figures),
+            f"A crowd is {CROWD} clients at once, each followed by the next as soon as it has its lease. perfdhcp itself can "
+            "ask no faster than some 14,000 a second on a core.",
+            "From REQUEST to ACK:",
+            table(tails, figures),
             f"oooi's share: {said}.",
             "What a lease costs at 200 a second while more and more are held:",
             table(held, grown),

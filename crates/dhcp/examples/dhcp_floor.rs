@@ -4,14 +4,14 @@
 //! It answers every relayed DISCOVER and REQUEST with the next address or the one asked for, checks nothing, remembers
 //! nothing and serves no other client. No server that keeps its promises can be cheaper.
 
-#![allow(unsafe_code, reason = "recvmmsg and sendmmsg have no safe wrapper")]
+mod datagrams;
 
 use std::fs::File;
 use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 
-const SIZE: usize = 32;
+use datagrams::{Datagrams, LONGEST};
+
 /// What an answer has at least.
 const LENGTH: usize = 300;
 /// About what a lease takes in a journal.
@@ -31,54 +31,30 @@ fn main() -> Result<(), Failure> {
         Some(File::create(journal)?)
     };
     let socket = UdpSocket::bind((server, 67))?;
-    let options = socket2::SockRef::from(&socket);
-    options.set_recv_buffer_size(1 << 20)?;
-    let mut octets = vec![[0u8; 1500]; SIZE];
-    // SAFETY: all-zero octets are a valid sockaddr_storage.
-    let mut peers = vec![unsafe { std::mem::zeroed::<libc::sockaddr_storage>() }; SIZE];
+    socket2::SockRef::from(&socket).set_recv_buffer_size(1 << 20)?;
+    let mut datagrams = Datagrams::default();
     let mut next = u32::from(server) + 0x1000;
     let mut records = Vec::new();
     loop {
-        // SAFETY: all-zero octets are valid for both types; every pointer used is set below.
-        let mut vectors: [libc::iovec; SIZE] = unsafe { std::mem::zeroed() };
-        let mut headers: [libc::mmsghdr; SIZE] = unsafe { std::mem::zeroed() };
-        for at in 0..SIZE {
-            vectors[at].iov_base = octets[at].as_mut_ptr().cast();
-            vectors[at].iov_len = octets[at].len();
-            headers[at].msg_hdr.msg_name = (&raw mut peers[at]).cast();
-            headers[at].msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            headers[at].msg_hdr.msg_iov = &raw mut vectors[at];
-            headers[at].msg_hdr.msg_iovlen = 1;
-        }
-        let (descriptor, first) = (socket.as_raw_fd(), headers.as_mut_ptr());
-        let wait = libc::MSG_WAITFORONE as _;
-        // SAFETY: `headers` has SIZE entries whose buffers and names outlive the call.
-        let count = unsafe { libc::recvmmsg(descriptor, first, SIZE as _, wait, std::ptr::null_mut()) };
-        let count = usize::try_from(count).map_err(|_| std::io::Error::last_os_error())?;
+        datagrams.receive(&socket)?;
         records.clear();
-        for at in 0..count {
-            let length = headers[at].msg_len as usize;
-            if answer(&mut octets[at], length, server, &mut next) {
-                records.extend_from_slice(&octets[at][4..4 + RECORD]);
+        for at in 0..datagrams.count() {
+            let (octets, length) = datagrams.get(at);
+            if answer(octets, *length, server, &mut next) {
+                records.extend_from_slice(&octets[4..4 + RECORD]);
             }
-            vectors[at].iov_len = LENGTH;
+            *length = LENGTH;
         }
         if let Some(journal) = journal.as_mut().filter(|_| !records.is_empty()) {
             journal.write_all(&records)?;
             journal.sync_data()?;
         }
-        let mut sent = 0;
-        while sent < count {
-            let rest = &mut headers[sent..count];
-            // SAFETY: as above, for the headers that are left.
-            let more = unsafe { libc::sendmmsg(descriptor, rest.as_mut_ptr(), rest.len() as _, 0) };
-            sent += usize::try_from(more).map_err(|_| std::io::Error::last_os_error())?;
-        }
+        datagrams.send(&socket)?;
     }
 }
 
 /// Makes an answer of a message in its place. True for an ACK.
-fn answer(octets: &mut [u8; 1500], length: usize, server: Ipv4Addr, next: &mut u32) -> bool {
+fn answer(octets: &mut [u8; LONGEST], length: usize, server: Ipv4Addr, next: &mut u32) -> bool {
     let (mut requested, mut is_request) = (None, false);
     let mut at = 240;
     while at + 1 < length && octets[at] != 255 {
