@@ -330,9 +330,9 @@ struct Running {
     _control_plane: ControlPlane,
 }
 
-/// The archive of the image of this checkout.
+/// The archive of the image of this checkout, with the parts that tests need.
 fn own_image() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/oooi-amd64.tar")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/test/oooi-amd64.tar")
 }
 
 /// Imports an OCI image archive into the container runtime of a machine.
