@@ -23,8 +23,8 @@ const STATE: &str = "/var/lib/oooi";
 
 /// The volume of leases.
 pub(crate) const LEASES: &str = "leases";
-/// So many seconds a pod has to end that nobody stands in for. It serves no new connection meanwhile, and what takes its
-/// place waits for it.
+/// So many seconds a pod has to end that nobody stands in for. It serves no new connection meanwhile, and a changed one
+/// that takes its place waits for it.
 const ALONE: i64 = 5;
 /// The image's user, whose group may write what it mounts.
 pub(super) const USER: i64 = 65532;
