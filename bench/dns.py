@@ -26,7 +26,7 @@ STEADY = 20_000
 # Tails are taken from short slices in turn: what a neighbour does for a moment spoils one of them, not the figure.
 SLICES = 5
 # The answers that our cache may hold, in MiB: by default, and while it grows: as much as unbound has.
-CACHE, ROOM = 16, 128
+CACHE, ROOM = 8, 128
 
 CPU = Path("/sys/fs/cgroup/cpu")
 # A thread's share of its core, in µs of each period.

@@ -40,6 +40,9 @@ use crate::view::Horizon;
 pub use self::listen::{ListenError, Listeners};
 pub use self::rate_limit::RateLimit;
 
+/// The cache of a server that is told nothing else, in MiB.
+pub const CACHE_MIB: usize = 8;
+
 /// What is not in the manifest: how this process runs.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -60,7 +63,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            cache_octets: 16 << 20,
+            cache_octets: CACHE_MIB << 20,
             query_log: None,
             rate_limit: None,
             resolv_conf: "/etc/resolv.conf".into(),

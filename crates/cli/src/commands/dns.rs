@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<std::net::IpAddr>,
     /// How much memory answers may be kept in, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    #[arg(long, value_name = "MIB", default_value_t = oooi_dns::server::CACHE_MIB)]
     cache_size: usize,
     /// Log one query in so many
     #[arg(long, value_name = "N")]
