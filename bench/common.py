@@ -211,6 +211,12 @@ def cell(summarised, digits):
     return f"{middle} ({shown(summarised['least'], digits)}–{shown(summarised['most'], digits)})"
 
 
+def middle(figures, contender, figure):
+    """The median of a figure, if it was measured."""
+    found = figures.get(contender, {}).get(figure)
+    return found["median"] if found else None
+
+
 def ratio(figures, figure, contender, others):
     """A contender's figure over the least of some others."""
     values = [figures[other][figure]["median"] for other in others if other in figures and figures[other].get(figure)]
@@ -225,6 +231,26 @@ def table(columns, figures):
         cells = [cell(row.get(figure), digits) for _, figure, digits in columns]
         lines.append(f"| {contender} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def goals(rows):
+    """What was aimed at, and what came of it: rows of (goal, measured, limit, digits). A limit that is to be reached
+    rather than kept is a text, such as ">=2"."""
+    lines = ["| goal | measured | |", "|---|---|---|"]
+    for goal, measured, limit, digits in rows:
+        if measured is None:
+            verdict = "not measured"
+        elif isinstance(limit, str):
+            least = float(limit.removeprefix(">="))
+            verdict = "held" if measured >= least else f"missed by {1 - measured / least:.0%}"
+        else:
+            verdict = "held" if measured <= limit else missed(measured, limit)
+        lines.append(f"| {goal} | {shown(measured, digits)} | {verdict} |")
+    return "\n".join(lines)
+
+
+def missed(measured, limit):
+    return f"missed by {measured / limit - 1:.0%}" if limit else "missed"
 
 
 def publish(name, title, result, text):

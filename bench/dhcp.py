@@ -20,7 +20,7 @@ import re
 import subprocess
 import tempfile
 
-from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
+from common import HERE, ROOT, Failed, Processes, cpu_micros, first, goals, memory_mib, middle, publish, ratio, run, summaries, table, version
 
 SERVER, CLIENT = "10.0.0.2", "10.0.0.9"
 QUIET = 200
@@ -253,6 +253,12 @@ def main():
     report(summaries(collected), grown, sizes, rounds, versions)
 
 
+def flatness(grown, sizes):
+    """The most that a lease cost while leases grew, of what it cost with the fewest."""
+    costs = [middle(grown, "oooi", f"cpu at {size}") for size in sizes]
+    return max(costs) / costs[0] if all(costs) else None
+
+
 def report(figures, grown, sizes, rounds, versions):
     columns = [
         (f"CPU µs / lease at {QUIET}/s", "quiet", 0),
@@ -291,6 +297,18 @@ def report(figures, grown, sizes, rounds, versions):
             f"oooi's share: {said}.",
             "What a lease costs at 200 a second while more and more are held:",
             table(held, grown),
+            goals(
+                [
+                    ("CPU for a lease when quiet, of the synced floor: within 1.3", ratios["quiet, of the synced floor"], 1.3, 2),
+                    ("the same in a crowd: within 1.3", ratios["in a crowd, of the synced floor"], 1.3, 2),
+                    ("the same at what perfdhcp can ask: within 1.3", ratios["at full rate, of the synced floor"], 1.3, 2),
+                    ("below Kea, which does not synchronise, when quiet", ratios["quiet, of Kea"], 1, 2),
+                    ("below Kea in a crowd", ratios["in a crowd, of Kea"], 1, 2),
+                    ("leases a second: at least twice Kea's", ratios["rate in a crowd, of Kea's"], ">=2", 1),
+                    ("MiB with 10,000 leases: under 10", middle(grown, "oooi", "MiB at 10000"), 10, 1),
+                    (f"cost flat from 10 to {sizes[-1]:,} leases: within 1.3", flatness(grown, sizes), 1.3, 2),
+                ]
+            ),
         ]
     )
     result = {"rounds": rounds, "versions": versions, "figures": figures, "grown": grown, "ratios": ratios}

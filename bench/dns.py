@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
+from common import HERE, ROOT, Failed, Processes, cpu_micros, first, goals, memory_mib, middle, publish, ratio, run, summaries, table, version
 
 PORT = 5300
 UPSTREAM = "127.90.0.9"
@@ -296,6 +296,18 @@ def report(figures, grown, scaled, counts, rounds, versions):
             f"Hits with more and more names in the cache. Ours may hold {ROOM} MiB here, as unbound's; by default it is {CACHE}, and the oldest beyond are forgotten:",
             table(held, grown),
             *spread(scaled),
+            goals(
+                [
+                    ("CPU for an own name, of the batched floor: within 1.2", ratios["own names, of the floor"], 1.2, 2),
+                    ("for a hit, of the batched floor: within 1.2", ratios["hits, of the floor"], 1.2, 2),
+                    ("for an own name: below the best peer", ratios["own names, of the best peer"], 1, 2),
+                    ("for a hit: below the best peer", ratios["hits, of the best peer"], 1, 2),
+                    ("for a miss: at most two thirds of unbound's", ratios["misses, of unbound"], 0.67, 2),
+                    ("p99: not above the best peer", ratios["p99, of the best peer"], 1, 2),
+                    ("MiB at start: under 10", middle(figures, "oooi", "idle"), 10, 1),
+                    ("answers of two workers, of one: grows with cores", ratios["answers of two workers, of one"], ">=1.5", 2),
+                ]
+            ),
         ]
     )
     result = {"rounds": rounds, "versions": versions, "figures": figures, "grown": grown, "cores": scaled, "ratios": ratios}

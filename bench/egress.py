@@ -10,7 +10,7 @@ Namespaces ask an EgressIPAM with three networks, on OpenShift SDN without a clo
 import argparse
 from pathlib import Path
 
-from common import ROOT, Failed, on_control_plane, publish, run, summaries, table
+from common import ROOT, Failed, goals, middle, on_control_plane, publish, run, summaries, table
 
 
 def main():
@@ -50,6 +50,12 @@ def report(figures, nodes, rounds):
             f"Namespaces ask an EgressIPAM with three networks for addresses, on OpenShift SDN with {nodes} nodes. Then a node "
             "is lost: what it had moves, and nothing else.",
             table(columns, figures),
+            goals(
+                [
+                    ("s until 500 namespaces have their addresses: under 30", middle(figures, "500 namespaces", "on nodes s"), 30, 1),
+                    ("writes at rest: none", middle(figures, "500 namespaces", "writes after"), 0, 0),
+                ]
+            ),
         ]
     )
     publish("egress", "Egress addresses", {"rounds": rounds, "versions": {}, "figures": figures}, text)

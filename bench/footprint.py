@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import dhcp
-from common import HERE, ROOT, Failed, Processes, cpu_micros, first, publish, ratio, run, summaries, table, tree, version
+from common import HERE, ROOT, Failed, Processes, cpu_micros, first, goals, middle, publish, ratio, run, summaries, table, tree, version
 from dns import FOREIGN_ZONE
 
 LEASES, NAMES, CONNECTIONS = 1000, 10_000, 2000
@@ -237,6 +237,14 @@ def report(stacks, parts, size, rounds, versions):
             f"oooi's share of the smallest peer stack: {said}.",
             "By process:",
             table(kept, parts),
+            goals(
+                [
+                    (f"MiB of `oooi dhcp` with {LEASES:,} leases: under 10", middle(parts, "oooi dhcp", "loaded"), 10, 1),
+                    ("MiB of `oooi dns` at rest: under 10", middle(parts, "oooi dns", "rest"), 10, 1),
+                    (f"MiB of `oooi dns` with {NAMES:,} names: under 15", middle(parts, "oooi dns", "loaded"), 15, 1),
+                    ("MiB of `oooi proxy` at rest: under 6", middle(parts, "oooi proxy", "rest"), 6, 1),
+                ]
+            ),
         ]
     )
     result = {"rounds": rounds, "versions": versions, "figures": stacks, "parts": parts, "ratios": ratios}

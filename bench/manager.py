@@ -17,7 +17,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from common import ROOT, Failed, Processes, cpu_micros, memory_mib, publish, ratio, run, summaries, table, version
+from common import ROOT, Failed, Processes, cpu_micros, goals, memory_mib, publish, ratio, run, summaries, table, version
 
 NAMESPACE = "bench-manager"
 SETTLED = 10
@@ -169,6 +169,7 @@ def report(figures, infras, rounds, versions):
             "nothing; both were started anew with what is there.",
             table(columns, figures),
             f"oooi's share of the floor's memory: {said}.",
+            goals([(f"memory with {infras} Infras: below the floor's", ratios[f"with {infras}"], 1, 2)]),
         ]
     )
     publish("manager", "Memory of the manager", {"rounds": rounds, "versions": versions, "figures": figures, "ratios": ratios}, text)

@@ -12,7 +12,7 @@ writes what the operator wrote for one Infra once more for each, without a read,
 import argparse
 from pathlib import Path
 
-from common import ROOT, Failed, on_control_plane, publish, run, summaries, table
+from common import ROOT, Failed, goals, middle, on_control_plane, publish, run, summaries, table
 
 
 def main():
@@ -56,6 +56,7 @@ def report(figures, sizes, rounds):
         ("of the controller manager", "controllers cpu s", 1),
         ("manager's CPU ms for each Infra", "cost ms", 0),
     ]
+    most = f"{sizes[-1]:,} Infras"
     text = "\n\n".join(
         [
             "From nothing to three servers' Deployments for each Infra, all at once. A bare client applies as many of the "
@@ -63,6 +64,14 @@ def report(figures, sizes, rounds):
             table(work, figures),
             "What that cost, until all were looked after:",
             table(cost, figures),
+            goals(
+                [
+                    (f"s until {most} are looked after: under 60", middle(figures, most, "looked after s"), 60, 1),
+                    (f"s for a manager that starts to look at {most}: under 60", middle(figures, most, "again s"), 60, 1),
+                    (f"MiB with {most}: under 150", middle(figures, most, "MiB"), 150, 0),
+                    ("writes at rest: none", middle(figures, most, "writes after"), 0, 0),
+                ]
+            ),
         ]
     )
     grown = {"oooi": {f"cpu at {size}": figures[f"{size:,} Infras"]["cost ms"] for size in sizes}}

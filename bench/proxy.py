@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 
-from common import HERE, ROOT, Failed, Processes, cpu_micros, first, memory_mib, publish, ratio, run, summaries, table, version
+from common import HERE, ROOT, Failed, Processes, cpu_micros, first, goals, memory_mib, middle, publish, ratio, run, summaries, table, version
 
 TLS, PLAIN = "127.91.0.1:7443", "127.91.0.1:7080"
 PORT = 8443
@@ -237,6 +237,19 @@ def report(figures, idle, counts, rounds, versions):
             f"oooi's share: {said}.",
             "Connections that are open and silent:",
             table(held, idle),
+            goals(
+                [
+                    ("CPU for a TLS connection, of the bare relay: within 1.15", ratios["TLS connection, of the floor"], 1.15, 2),
+                    ("for a raw connection, of the bare relay: within 1.15", ratios["raw connection, of the floor"], 1.15, 2),
+                    ("for a TLS connection: below every peer", ratios["TLS connection, of the best peer"], 1, 2),
+                    ("for a raw connection: below every peer", ratios["raw connection, of the best peer"], 1, 2),
+                    ("for a request: not above nginx", ratios["request, of nginx"], 1, 2),
+                    ("for a gigabyte: below HAProxy with splice", ratios["GB, of HAProxy with splice"], 1, 2),
+                    ("KiB for an idle connection: under 1", middle(idle, "oooi", f"idle memory {most}"), 1, 2),
+                    ("CPU while idle: none", middle(idle, "oooi", f"idle cpu {most}"), 0, 0),
+                    ("MiB with no connection: under 6", middle(idle, "oooi", "empty"), 6, 1),
+                ]
+            ),
         ]
     )
     result = {"rounds": rounds, "versions": versions, "figures": figures, "idle": idle, "ratios": ratios}

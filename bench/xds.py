@@ -13,7 +13,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from common import ROOT, Failed, first, publish, run, summaries, table, version
+from common import ROOT, Failed, first, goals, middle, publish, run, summaries, table, version
 
 ENDPOINTS = 10
 
@@ -47,6 +47,12 @@ def main():
     report(summaries(collected), sizes, rounds, changes, versions)
 
 
+def growth(figures, sizes):
+    """What a change costs with the most backends, of what it costs with the fewest."""
+    least, most = (middle(figures, f"{size:,} backends", "change control us") for size in (sizes[0], sizes[-1]))
+    return most / least if least and most else None
+
+
 def report(figures, sizes, rounds, changes, versions):
     whole = [
         ("ms to assemble", "assemble ms", 2),
@@ -61,12 +67,21 @@ def report(figures, sizes, rounds, changes, versions):
         ("ms until connections follow", "change ms", 1),
         ("the slowest", "change most ms", 1),
     ]
+    most = f"{sizes[-1]:,} backends"
     text = "\n\n".join(
         [
             f"The whole configuration at once, {ENDPOINTS} endpoints for each backend:",
             table(whole, figures),
             f"One endpoint moves; medians of {changes} moves:",
             table(change, figures),
+            goals(
+                [
+                    ("ms to build and push 1,000 backends with 10 endpoints each: under 50", middle(figures, most, "built and pushed ms"), 50, 1),
+                    ("resources sent for one change", middle(figures, most, "change resources"), 1, 1),
+                    ("CPU for a change with 1,000 backends, of one with 10: within 2", growth(figures, sizes), 2, 2),
+                    ("ms until a change reaches connections, the slowest: under 100", middle(figures, most, "change most ms"), 100, 1),
+                ]
+            ),
         ]
     )
     # For the plot: what one change costs as backends grow.
