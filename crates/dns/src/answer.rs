@@ -6,7 +6,7 @@ use crate::view::View;
 use crate::wire::query::Query;
 use crate::wire::writer::{ExtendedError, Owner, Writer};
 use crate::wire::{Rcode, flag, kind};
-use crate::zone::{Found, Node, Zone};
+use crate::zone::{Found, NO_CUT, Node, Zone};
 
 /// What becomes of a question.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +49,16 @@ impl Refusal {
     }
 }
 
-/// Decides. Own names first; then a forwarded zone inside the own domain; then the own domain's denial;
-/// then everybody else's zones.
+/// Decides. Own names first; then the closest of a wildcard and a forwarded zone; then the own domain's
+/// denial; then everybody else's zones.
 pub fn decide<'v>(view: &View<'v>, query: &Query<'_>) -> Decision<'v> {
     let name = query.question.folded.wire();
     let found = view
         .zone
         .and_then(|zone| zone.find(name).map(|found| (zone, found)));
     if let Some((zone, found)) = found {
-        // Names below a forwarded zone inside ours exist only as its parents here.
-        let empty = found.node.is_none_or(|node| *node == Node::default());
-        let forwarded = empty.then(|| view.forwards.find(name)).flatten();
-        if forwarded.is_none_or(|(_, length)| length < found.apex) {
+        let forwarded = || view.forwards.find(name);
+        if found.cut == NO_CUT || forwarded().is_none_or(|(_, length)| length < found.cut) {
             return Decision::Own(zone, found);
         }
     }
@@ -150,6 +148,15 @@ fn write_records(
     }
 }
 
+/// Does the answer hold several addresses, which take turns?
+pub fn takes_turns(found: Found<'_>, asked: u16) -> bool {
+    found.node.is_some_and(|node| match asked {
+        kind::A => node.v4.len() > 1,
+        kind::AAAA => node.v6.len() > 1,
+        _ => false,
+    })
+}
+
 /// All items, beginning with another one at each turn, so that clients spread over them.
 fn rotated<T>(items: &[T], turn: usize) -> impl Iterator<Item = &T> {
     let start = if items.is_empty() { 0 } else { turn % items.len() };
@@ -181,10 +188,11 @@ pub fn fail(
     Writer::answer(out, limit, query, flags, rcode).finish(query, rcode, error)
 }
 
-/// The minimal answer to ANY for a name of somebody else (RFC 8482): it is not worth a forwarded question.
-pub fn any(out: &mut [u8], limit: usize, query: &Query<'_>) -> usize {
+/// The minimal answer to ANY for a name of somebody else (RFC 8482): it is not worth a forwarded question. It is kept for
+/// at most `cap` seconds, as every answer.
+pub fn any(out: &mut [u8], limit: usize, query: &Query<'_>, cap: u32) -> usize {
     let mut writer = Writer::answer(out, limit, query, flag::RECURSION_AVAILABLE, Rcode::NOERROR);
-    writer.hinfo(ANY_TTL);
+    writer.hinfo(ANY_TTL.min(cap));
     writer.finish(query, Rcode::NOERROR, None)
 }
 

@@ -132,6 +132,32 @@ fn a_zone_forwarded_inside_the_own_domain_is_cut_out_of_it() {
 }
 
 #[test]
+fn the_closest_of_a_wildcard_and_a_forwarded_zone_answers() {
+    let inner = horizon(&["ext.apps.hub.example.com"], None);
+    let forward = |name: &str| ask(&inner, VLAN, NODE, name, kind::A).unwrap_err();
+    assert_eq!(forward("ext.apps.hub.example.com"), "forward 0");
+    assert_eq!(forward("x.ext.apps.hub.example.com"), "forward 0");
+    assert!(ask(&inner, VLAN, NODE, "console.apps.hub.example.com", kind::A).is_ok());
+    let same = horizon(&["apps.hub.example.com"], None);
+    assert!(
+        ask(&same, VLAN, NODE, "console.apps.hub.example.com", kind::A).is_ok(),
+        "at the same cut own names come first"
+    );
+}
+
+#[test]
+fn an_address_of_the_vlan_that_the_manifest_does_not_name_any_more_is_not_for_pods() {
+    let horizon = horizon(&[], Some(Internal::Address([172, 30, 0, 9].into())));
+    let former = [10, 0, 0, 9];
+    let answer = ask(&horizon, former, NODE, "x.apps.hub.example.com", kind::A).unwrap();
+    assert_eq!(answer.answers[0].data.to_string(), "10.0.0.4");
+    assert_eq!(
+        ask(&horizon, former, STRANGER, "x.apps.hub.example.com", kind::A),
+        Err("refused: client".into())
+    );
+}
+
+#[test]
 fn a_domain_that_is_forwarded_as_a_whole_keeps_its_static_names() {
     let horizon = horizon(&["hub.example.com"], None);
     assert!(ask(&horizon, VLAN, NODE, "api.hub.example.com", kind::A).is_ok());
@@ -176,6 +202,18 @@ fn any_gets_one_hinfo_and_the_apex_has_soa_and_ns() {
     assert_eq!(one("hub.example.com", kind::NS), "NS");
     assert_eq!(one("0.0.10.in-addr.arpa", kind::SOA), "SOA");
     assert_eq!(one("5.0.0.10.in-addr.arpa", kind::PTR), "PTR");
+}
+
+#[test]
+fn the_answer_to_any_for_a_foreign_name_is_kept_no_longer_than_others() {
+    let message = question("www.example.org", kind::ANY);
+    let query = Query::parse(&message).ok().unwrap();
+    let ttl = |cap| {
+        let mut out = [0; 512];
+        let length = any(&mut out, 512, &query, cap);
+        Message::from_vec(&out[..length]).unwrap().answers[0].ttl
+    };
+    assert_eq!([ttl(30), ttl(86_400)], [30, ANY_TTL]);
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl Config {
             dns_port,
             network_attachment_name: _,      // the operator's
             network_attachment_namespace: _, // the operator's
+            route_via: _,                    // the operator's
         } = network_config;
         let mut mistakes = Mistakes::default();
         let check = &mut mistakes;

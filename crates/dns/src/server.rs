@@ -6,6 +6,7 @@
 //! each batch of questions, and never waits for another core. What cannot be answered at once becomes a
 //! task of that core, which asks upstreams and answers later.
 
+mod addresses;
 mod batch;
 mod control;
 mod handler;
@@ -19,12 +20,13 @@ mod worker;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use oooi_api::report::Report;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::cache::Cache;
 use crate::clock::Clock;
@@ -37,6 +39,10 @@ use crate::upstream::probe::LoopProbes;
 use crate::upstream::transport::TlsClient;
 use crate::view::Horizon;
 
+use self::addresses::Move;
+use self::rate_limit::Limiter;
+
+pub use self::addresses::Addresses;
 pub use self::listen::{ListenError, Listeners};
 pub use self::rate_limit::RateLimit;
 
@@ -89,6 +95,12 @@ pub(crate) struct Shared {
     pub(crate) counters: Vec<Counters>,
     pub(crate) tls: TlsClient,
     pub(crate) probes: Arc<LoopProbes>,
+    /// One for all cores; nothing where any rate is allowed.
+    limiter: Option<Limiter>,
+    /// The addresses that are served.
+    addresses: watch::Sender<Vec<SocketAddr>>,
+    /// The way of sockets to each core.
+    cores: Vec<mpsc::UnboundedSender<Move>>,
     /// Milliseconds at which each core last came round.
     beats: Vec<AtomicU64>,
     ready: AtomicBool,
@@ -105,6 +117,7 @@ impl Shared {
 /// A server that has not started yet, or its handles while it runs.
 pub struct Server {
     shared: Arc<Shared>,
+    changes: Vec<mpsc::UnboundedReceiver<Move>>,
 }
 
 /// Answers the probes of Kubernetes.
@@ -147,11 +160,13 @@ impl Server {
     /// Prepares a server for `cores` cores; take as many as the listeners were bound for.
     pub fn new(options: Options, cores: usize) -> Server {
         let cores = cores.max(1);
+        let (senders, changes) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
         let tls = TlsClient::default();
         if let Some(client) = &options.tls {
             let _ = tls.set(Arc::clone(client)); // it is empty
         }
         Server {
+            changes,
             shared: Arc::new(Shared {
                 cache: Cache::new(options.cache_octets),
                 clock: Clock::start(),
@@ -159,6 +174,9 @@ impl Server {
                 counters: (0..cores).map(|_| Counters::default()).collect(),
                 tls,
                 probes: Arc::default(),
+                limiter: options.rate_limit.map(Limiter::new),
+                addresses: watch::Sender::new(Vec::new()),
+                cores: senders,
                 beats: (0..cores).map(|_| AtomicU64::new(0)).collect(),
                 ready: AtomicBool::new(false),
                 serving: watch::Sender::new(None),
@@ -194,6 +212,13 @@ impl Server {
         }
     }
 
+    /// The addresses that it will serve, to be changed while it runs.
+    pub fn addresses(&self) -> Addresses {
+        Addresses {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
     /// Serves until `shutdown` is ready, then ends what is in flight and returns.
     ///
     /// A change of either channel is served within a moment; no question is lost by it. When a channel
@@ -208,10 +233,10 @@ impl Server {
     ) -> Result<(), RunError> {
         let shared = self.shared;
         let (stop, stopped) = watch::channel(false);
-        let addresses = listeners.addresses().to_vec();
-        let control = control::Control::new(Arc::clone(&shared), addresses, Arc::clone(&report));
+        shared.move_to(listeners);
+        let control = control::Control::new(Arc::clone(&shared), Arc::clone(&report));
         let control = tokio::spawn(control.run(config, names));
-        let mut ended = worker::start(&shared, listeners, &report, &stopped)?;
+        let mut ended = worker::start(&shared, self.changes, &report, &stopped)?;
         let outcome = tokio::select! {
             () = shutdown => Ok(()),
             core = ended.recv() => Err(RunError::Core(core.unwrap_or(0))),

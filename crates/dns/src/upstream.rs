@@ -22,7 +22,7 @@ mod udp;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -60,8 +60,8 @@ pub struct Member {
     pub label: String,
     /// How it does.
     pub health: Health,
-    /// It answered FORMERR to EDNS: it is asked without from now on.
-    pub plain_dns: AtomicBool,
+    /// It stumbles over EDNS: until then, in milliseconds, it is asked without.
+    plain_until: AtomicU64,
     /// Zones of which it asked us what we asked it.
     loops: RwLock<Vec<Name>>,
     /// How long its answers took.
@@ -76,7 +76,7 @@ impl Member {
             target,
             label,
             health: Health::default(),
-            plain_dns: AtomicBool::new(false),
+            plain_until: AtomicU64::new(0),
             loops: RwLock::default(),
             latency: Histogram::default(),
             failures: AtomicU64::new(0),
@@ -106,6 +106,17 @@ impl Member {
             _ => {}
         }
         known != looped
+    }
+
+    /// Is it asked with EDNS now?
+    fn takes_edns(&self, now: u64) -> bool {
+        now >= self.plain_until.load(Relaxed)
+    }
+
+    /// Notes that it answers without EDNS what it does not answer with it. Not for good: it may have been a
+    /// device on the way, and what speaks no EDNS carries no DNSSEC.
+    fn leave_edns_out(&self, now: u64) {
+        self.plain_until.store(now + PLAIN_PAUSE, Relaxed);
     }
 
     /// Notes an answer.
@@ -164,6 +175,8 @@ impl Group {
     }
 }
 
+/// For how long an upstream that stumbles over EDNS is asked without, in milliseconds.
+const PLAIN_PAUSE: u64 = 300_000;
 /// One question in so many measures an upstream that is not the fastest.
 const EXPLORE: usize = 64;
 

@@ -1,7 +1,7 @@
 //! Who sees what.
 //!
 //! A [`Horizon`] holds everything that one state of the configuration answers. [`Horizon::view`] chooses by
-//! the address that was asked and the client's own: at a VLAN address clients of the VLAN see the names of
+//! the address that was asked and the client's own: at an address of the VLAN its clients see the names of
 //! the control plane at the gateway, and nobody else sees anything; at any other address (the pod network)
 //! the same names lead to the internal service, or are only forwarded where there is none.
 
@@ -80,7 +80,10 @@ impl Horizon {
 
     /// The view of `client` at `asked`; nothing where this client is to be refused there.
     pub fn view(&self, asked: IpAddr, client: IpAddr) -> Result<View<'_>, ViewKind> {
-        let vlan = matches!(asked, IpAddr::V4(address) if self.config.servers.contains(&address));
+        // An address of the VLAN that the manifest does not name any more may still be bound for a moment:
+        // it must not tell the VLAN what is for pods.
+        let vlan = matches!(asked, IpAddr::V4(address)
+            if self.config.servers.contains(&address) || self.config.network.contains(&address));
         let forwards = &self.forwards;
         if !vlan {
             return Ok(View {

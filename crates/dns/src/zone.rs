@@ -53,16 +53,25 @@ pub struct Found<'z> {
     pub node: Option<&'z Node>,
     /// Octets of the zone's apex, a parent of the name or the name itself.
     pub apex: usize,
+    /// A forwarded zone of at least so many octets has a better claim to the name.
+    pub cut: usize,
 }
+
+/// The cut of a name with records of its own: nobody has a better claim.
+pub const NO_CUT: usize = usize::MAX;
 
 impl Zone {
     /// Looks a lower-case name up; nothing where it is not ours to answer.
     pub fn find(&self, name: &[u8]) -> Option<Found<'_>> {
         let ours = self.apex(name);
         if let Some(node) = self.nodes.get(name) {
+            let apex = ours.unwrap_or(name.len());
+            // A name that is only the parent of others says nothing of what is below it.
+            let cut = if *node == Node::default() { apex } else { NO_CUT };
             return Some(Found {
                 node: Some(node),
-                apex: ours.unwrap_or(name.len()),
+                apex,
+                cut,
             });
         }
         if ours.is_some() || self.wildcards_outside {
@@ -71,6 +80,7 @@ impl Zone {
                     return Some(Found {
                         node: Some(node),
                         apex: ours.unwrap_or(parent.len()),
+                        cut: parent.len() + 1,
                     });
                 }
                 if self.nodes.contains_key(parent) {
@@ -78,7 +88,11 @@ impl Zone {
                 }
             }
         }
-        ours.map(|apex| Found { node: None, apex })
+        ours.map(|apex| Found {
+            node: None,
+            apex,
+            cut: apex,
+        })
     }
 
     /// Octets of the apex of the owned zone that this name belongs to.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::ResponseCode;
+use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use oooi_api::dns_server::{ForwardZone, UpstreamPolicy};
@@ -66,6 +66,60 @@ async fn a_lying_upstream_is_not_believed() {
         ["192.0.2.1"]
     );
     assert_eq!(upstream.asked(), 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_and_answers_from_elsewhere_are_not_believed() {
+    let upstream = tokio::net::UdpSocket::bind("127.0.3.53:0")
+        .await
+        .expect("a socket");
+    let elsewhere = tokio::net::UdpSocket::bind("127.0.3.54:0")
+        .await
+        .expect("a socket");
+    let text = upstream.local_addr().expect("its address").to_string();
+    let lies = tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok((length, client)) = upstream.recv_from(&mut buffer).await {
+            let asked = Message::from_vec(&buffer[..length]).expect("the server's questions can be read");
+            let wire = |last| {
+                address(&asked, 60, last)
+                    .to_vec()
+                    .expect("an answer can be written")
+            };
+            // The right answer from a wrong address, and from a wrong port of the right one.
+            let _ = elsewhere.send_to(&wire(66), client).await;
+            let port = tokio::net::UdpSocket::bind("127.0.3.53:0")
+                .await
+                .expect("a socket");
+            let _ = port.send_to(&wire(67), client).await;
+            let truth = wire(1);
+            let id = &truth[..2];
+            let garbage: [&[u8]; 6] = [
+                &[],
+                &[id[0]],
+                id,
+                &[0xff; 700],
+                &[
+                    id,
+                    &[0x81, 0x80, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..],
+                    &[0xc0; 90],
+                ]
+                .concat(),
+                &[id, &[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0, 0xc0, 12]].concat(),
+            ];
+            for octets in garbage {
+                let _ = upstream.send_to(octets, client).await;
+            }
+            let _ = upstream.send_to(&truth, client).await;
+        }
+    });
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    for number in 0..20 {
+        let answer = server.node(&format!("n{number}.example.org."), A_TYPE).await;
+        assert_eq!(data(&answer), ["192.0.2.1"]);
+    }
+    lies.abort();
     server.stop().await;
 }
 
@@ -195,6 +249,85 @@ async fn a_dead_upstream_is_left_out_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_slow_name_of_a_quick_upstream_is_waited_for_and_its_upstream_is_not_lost() {
+    let upstream = Upstream::start(|question, _| {
+        let answer = address(question, 60, 1);
+        match question.queries[0]
+            .name()
+            .to_lowercase()
+            .to_string()
+            .starts_with("slow")
+        {
+            true => Act::Late(Duration::from_millis(1500), answer),
+            false => Act::Reply(vec![answer]),
+        }
+    })
+    .await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    for number in 0..8 {
+        let quick = server.node(&format!("quick{number}.example.org."), A_TYPE).await;
+        assert_eq!(data(&quick), ["192.0.2.1"]);
+    }
+    // Many at once: their answers come after several of them were asked again, and none is a guess.
+    let vlan = server.vlan;
+    let slow = (0..20).map(|number| {
+        tokio::spawn(async move {
+            ask(
+                NODE,
+                vlan,
+                &question(&format!("slow{number}.example.org."), A_TYPE),
+            )
+            .await
+        })
+    });
+    for answer in slow.collect::<Vec<_>>() {
+        assert_eq!(data(&answer.await.expect("an answer")), ["192.0.2.1"]);
+    }
+    assert!(
+        !server.has_event("UpstreamLost"),
+        "it is slow for some names only"
+    );
+    assert_eq!(upstream.connections.load(Ordering::SeqCst), 0, "nobody guessed");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_is_gone_fails_once_for_each_question() {
+    let upstream = Upstream::start(|_, _| Act::Nothing).await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    let lost = server.node("one.example.org.", A_TYPE).await;
+    assert_eq!(lost.metadata.response_code, ResponseCode::ServFail);
+    assert!(upstream.asked() >= 3, "a datagram may get lost");
+    assert_eq!(server.metric("oooi_dns_upstream_failures_total"), 1.0);
+    drop(upstream); // now the kernel says that nobody is there
+    let refused = server.node("two.example.org.", A_TYPE).await;
+    assert_eq!(refused.metadata.response_code, ResponseCode::ServFail);
+    assert_eq!(server.metric("oooi_dns_upstream_failures_total"), 2.0);
+    assert!(!server.has_event("UpstreamLost"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_datagram_longer_than_we_take_is_asked_for_by_tcp() {
+    let upstream = Upstream::start(|question, tcp| {
+        let mut message = reply(question);
+        for last in 0..if tcp { 2 } else { 100 } {
+            let owner = question.queries[0].name().clone();
+            message.add_answer(Record::from_rdata(owner, 60, RData::A(A::new(192, 0, 2, last))));
+        }
+        Act::Reply(vec![message])
+    })
+    .await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    assert_eq!(server.node("big.example.org.", A_TYPE).await.answers.len(), 2);
+    assert_eq!(upstream.asked(), 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_fails_is_passed_over_and_its_failure_only_the_last_resort() {
     let failing = |code: ResponseCode| {
         Upstream::start(move |question, _| {
@@ -274,6 +407,30 @@ async fn a_server_from_before_edns_is_asked_without() {
         upstream.asked(),
         3,
         "the second question is asked without EDNS at once"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_one_question_with_and_without_edns_is_asked_with_it_further_on() {
+    let upstream = Upstream::start(|question, _| {
+        if question.queries[0].name().to_lowercase().to_string() != "odd.example.org." {
+            assert!(question.edns.is_some(), "EDNS was left out");
+            return Act::Reply(vec![address(question, 60, 1)]);
+        }
+        let mut message = reply(question);
+        message.edns = None;
+        message.metadata.response_code = ResponseCode::NotImp;
+        Act::Reply(vec![message])
+    })
+    .await;
+    let text = upstream.text();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    let odd = server.node("odd.example.org.", A_TYPE).await;
+    assert_eq!(odd.metadata.response_code, ResponseCode::NotImp);
+    assert_eq!(
+        data(&server.node("www.example.org.", A_TYPE).await),
+        ["192.0.2.1"]
     );
     server.stop().await;
 }

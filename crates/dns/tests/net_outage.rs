@@ -1,16 +1,18 @@
 //! When upstreams are gone, far, encrypted, or only ask us in turn.
 
+#![allow(clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::ResponseCode;
+use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::RecordType;
 use oooi_dns::Options;
-use support::upstream::{Act, Upstream, address, serve_stream};
-use support::{data, start, start_with, until};
+use support::upstream::{Act, Rule, Upstream, address, serve_stream};
+use support::{Client, NODE, data, start, start_with, until};
 
 const A_TYPE: RecordType = RecordType::A;
 
@@ -174,8 +176,11 @@ async fn system_means_the_resolvers_of_the_host_and_follows_them() {
     server.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
+/// An upstream over TLS that calls itself `dns.corp.example`, with a rule for each connection, and the options of a
+/// server that trusts it.
+async fn tls_upstream(
+    rule_of: impl Fn(usize) -> Arc<Rule> + Send + 'static,
+) -> (std::net::SocketAddr, Options, tokio::task::JoinHandle<()>) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec!["dns.corp.example".into()]).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -194,11 +199,10 @@ async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
         .expect("a listener");
     let at = listener.local_addr().expect("its address");
     let serve = tokio::spawn(async move {
-        let rule: Arc<support::upstream::Rule> =
-            Arc::new(|question: &_, _| Act::Reply(vec![address(question, 0, 1)]));
-        while let Ok((stream, _)) = listener.accept().await {
+        for number in 0.. {
+            let (stream, _) = listener.accept().await.expect("a connection");
             if let Ok(stream) = acceptor.accept(stream).await {
-                tokio::spawn(serve_stream(stream, Arc::clone(&rule)));
+                tokio::spawn(serve_stream(stream, rule_of(number)));
             }
         }
     });
@@ -213,6 +217,56 @@ async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
         tls: Some(Arc::new(client)),
         ..Options::default()
     };
+    (at, options, serve)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_answers_nothing_any_more_is_replaced() {
+    // The connection that carried the first question falls silent after its answer, as if a firewall had
+    // forgotten it; every other one answers.
+    let silent = Arc::new(OnceLock::new());
+    let (at, options, serve) = tls_upstream(move |number| {
+        let (silent, answered) = (Arc::clone(&silent), AtomicBool::new(false));
+        Arc::new(move |question: &Message, _| {
+            let falls_silent = *silent.get_or_init(|| number) == number;
+            match falls_silent && answered.swap(true, Ordering::SeqCst) {
+                true => Act::Nothing,
+                false => Act::Reply(vec![address(question, 0, 1)]),
+            }
+        })
+    })
+    .await;
+    let server = start_with(options, |spec| {
+        spec.upstream_dns = vec![format!("tls://{at}#dns.corp.example")];
+    })
+    .await;
+    let client = Client::at(NODE).await;
+    let first = client.ask(server.vlan, "first.example.org.", A_TYPE).await;
+    assert_eq!(data(&first), ["192.0.2.1"]);
+    let begun = Instant::now();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let answer = client
+            .ask(server.vlan, &format!("n{number}.example.org."), A_TYPE)
+            .await;
+        if data(&answer) == ["192.0.2.1"] {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "the silent connection is asked on and on"
+        );
+    }
+    assert!(number > 1, "the connection did not fall silent");
+    serve.abort();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tls_upstream_is_asked_and_one_with_another_name_is_not_trusted() {
+    let (at, options, serve) =
+        tls_upstream(|_| Arc::new(|question: &Message, _| Act::Reply(vec![address(question, 0, 1)]))).await;
     let server = start_with(options, |spec| {
         spec.upstream_dns = vec![format!("tls://{at}#dns.corp.example")];
     })

@@ -7,13 +7,15 @@
 
 mod support;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::RecordType;
 use support::process::{Process, dig, kdig, knot, unbound};
-use support::{NODE, exchange, own_address, question, start};
+use support::{NODE, POD, exchange, own_address, question, start};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 const OWN_ZONE: &str = "
 $ORIGIN hub.example.com.
@@ -25,6 +27,21 @@ api A 127.0.1.4
 *.apps A 127.0.1.4
 nas A 127.0.1.9
 ";
+
+const REVERSE_ZONE: &str = "
+$ORIGIN 1.0.127.in-addr.arpa.
+$TTL 30
+@ SOA ns.hub.example.com. hostmaster.hub.example.com. 1 3600 600 86400 30
+@ NS ns.hub.example.com.
+3 PTR ns.hub.example.com.
+4 PTR api.hub.example.com.
+9 PTR nas.hub.example.com.
+";
+
+/// The own zone as pods see it: the gateway is the internal service.
+fn zone_of_pods() -> String {
+    OWN_ZONE.replace("127.0.1.4", "172.30.0.9")
+}
 
 const FOREIGN_ZONE: &str = "
 $ORIGIN example.org.
@@ -93,6 +110,49 @@ fn shape(wire: Option<&[u8]>) -> String {
     )
 }
 
+/// How questions travel.
+#[derive(Clone, Copy)]
+enum By {
+    Datagram,
+    Connection,
+}
+
+/// Sends octets over a connection of their own; nothing where it ends without an answer.
+async fn by_tcp(from: Ipv4Addr, to: SocketAddr, wire: &[u8]) -> Option<Vec<u8>> {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((from, 0).into()).expect("a client's address");
+    let mut stream = socket.connect(to).await.ok()?;
+    let frame = [&(wire.len() as u16).to_be_bytes()[..], wire].concat();
+    stream.write_all(&frame).await.ok()?;
+    let answer = async {
+        let length = stream.read_u16().await.ok()?;
+        let mut answer = vec![0; usize::from(length)];
+        stream.read_exact(&mut answer).await.ok()?;
+        Some(answer)
+    };
+    tokio::time::timeout(Duration::from_millis(1500), answer)
+        .await
+        .ok()?
+}
+
+/// The same question to both; how they answer.
+async fn ask_both(
+    (ours, from): (SocketAddr, Ipv4Addr),
+    peer: SocketAddr,
+    wire: &[u8],
+    by: By,
+) -> (String, String) {
+    let patience = Duration::from_millis(1500);
+    let (mine, theirs) = match by {
+        By::Datagram => tokio::join!(
+            exchange(from, ours, wire, patience),
+            exchange(from, peer, wire, patience)
+        ),
+        By::Connection => tokio::join!(by_tcp(from, ours, wire), by_tcp(from, peer, wire)),
+    };
+    (shape(mine.as_deref()), shape(theirs.as_deref()))
+}
+
 /// A question as octets, changed at will.
 fn octets(name: &str, kind: RecordType, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut wire = question(name, kind).to_vec().expect("a question can be written");
@@ -100,22 +160,22 @@ fn octets(name: &str, kind: RecordType, change: impl FnOnce(&mut Vec<u8>)) -> Ve
     wire
 }
 
-/// Compares all questions and shows every difference at once.
+/// Compares all questions and shows every difference at once. What is expected to differ is one question, or all
+/// for a name.
 async fn compare(
-    (ours, from): (SocketAddr, std::net::Ipv4Addr),
+    ours: (SocketAddr, Ipv4Addr),
     peer: SocketAddr,
+    by: By,
     questions: Vec<(String, Vec<u8>)>,
     expected: &[(&str, &str)],
 ) {
     let mut differences = Vec::new();
     for (label, wire) in questions {
-        let patience = Duration::from_millis(1500);
-        let (mine, theirs) = tokio::join!(
-            exchange(from, ours, &wire, patience),
-            exchange(from, peer, &wire, patience)
-        );
-        let (mine, theirs) = (shape(mine.as_deref()), shape(theirs.as_deref()));
-        let known = expected.iter().find(|(known, _)| *known == label);
+        let (mine, theirs) = ask_both(ours, peer, &wire, by).await;
+        let name = label.split(' ').next();
+        let known = expected
+            .iter()
+            .find(|(known, _)| *known == label || Some(*known) == name);
         if mine != theirs && known.is_none() {
             differences.push(format!("{label}:\n  ours  {mine}\n  theirs {theirs}"));
         }
@@ -128,6 +188,7 @@ async fn compare(
 
 fn messages(names: &[&str]) -> Vec<(String, Vec<u8>)> {
     let kinds = [
+        RecordType::ANY,
         RecordType::A,
         RecordType::AAAA,
         RecordType::CNAME,
@@ -202,11 +263,13 @@ fn peer_address(last: u8) -> SocketAddr {
     SocketAddr::new(own_address(last), 5300)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn own_names_are_answered_as_knot_answers_them() {
-    let peer = knot(peer_address(1), "hub.example.com", OWN_ZONE);
-    let server = start(|_| {}).await;
-    let mut questions = messages(&[
+const OWN_ZONES: &[(&str, &str)] = &[
+    ("hub.example.com", OWN_ZONE),
+    ("1.0.127.in-addr.arpa", REVERSE_ZONE),
+];
+
+fn own_questions() -> Vec<(String, Vec<u8>)> {
+    messages(&[
         "hub.example.com.",
         "api.hub.example.com.",
         "API.hub.Example.com.",
@@ -216,10 +279,100 @@ async fn own_names_are_answered_as_knot_answers_them() {
         "missing.hub.example.com.",
         "below.api.hub.example.com.",
         "www.example.org.",
-    ]);
+        "1.0.127.in-addr.arpa.",
+        "4.1.0.127.in-addr.arpa.",
+        "77.1.0.127.in-addr.arpa.",
+        "x.4.1.0.127.in-addr.arpa.",
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_names_are_answered_as_knot_answers_them() {
+    let peer = knot(peer_address(1), OWN_ZONES, false);
+    let server = start(|_| {}).await;
+    let mut questions = own_questions();
     questions.extend(strange("api.hub.example.com."));
-    compare((server.vlan, NODE), peer.address, questions, OWN_DIFFERENCES).await;
+    let expected = [OWN_DIFFERENCES, OWN_ANY].concat();
+    compare(
+        (server.vlan, NODE),
+        peer.address,
+        By::Datagram,
+        questions,
+        &expected,
+    )
+    .await;
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_names_are_answered_by_tcp_as_knot_answers_them() {
+    let peer = knot(peer_address(6), OWN_ZONES, false);
+    let server = start(|_| {}).await;
+    compare(
+        (server.vlan, NODE),
+        peer.address,
+        By::Connection,
+        own_questions(),
+        OWN_ANY,
+    )
+    .await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_answered_as_knot_answers_them_from_a_zone_with_the_internal_service() {
+    let zone = zone_of_pods();
+    let peer = knot(peer_address(7), &[("hub.example.com", &zone)], false);
+    let server = start(|_| {}).await;
+    let mut questions = own_questions();
+    questions.retain(|(label, _)| !label.contains("arpa"));
+    compare((server.pods, POD), peer.address, By::Datagram, questions, OWN_ANY).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_cut_as_knot_and_unbound_cut_it() {
+    let many: Vec<String> = (10..110).map(|last| format!("127.0.1.{last}")).collect();
+    let records: String = many.iter().map(|ip| format!("api A {ip}\n")).collect();
+    let zone = format!("{OWN_ZONE}{records}");
+    let text: String = (0..60)
+        .map(|number| format!("big TXT \"{number:060}\"\n"))
+        .collect();
+    let foreign = format!("{FOREIGN_ZONE}{text}");
+    let authority = knot(
+        peer_address(8),
+        &[("hub.example.com", &zone), ("example.org", &foreign)],
+        false,
+    );
+    let forward = forward_to(&authority);
+    let resolver = unbound(peer_address(9), "  minimal-responses: yes", &forward);
+    let upstream = authority.address.to_string();
+    let own = start(|spec| spec.static_entries[0].additional_ips = many).await;
+    let forwarding = start(|spec| spec.upstream_dns = vec![upstream]).await;
+    let plain = |name: &str, kind| {
+        let end = 12 + name.len() + 1 + 4;
+        octets(name, kind, |wire| {
+            wire.truncate(end);
+            wire[11] = 0;
+        })
+    };
+    for (name, kind, server, peer) in [
+        ("api.hub.example.com.", RecordType::A, &own, authority.address),
+        ("big.example.org.", RecordType::TXT, &forwarding, resolver.address),
+    ] {
+        let questions = || {
+            vec![
+                (format!("{name} in 1232"), octets(name, kind, |_| {})),
+                (format!("{name} in 512"), plain(name, kind)),
+            ]
+        };
+        let (cut, _) = ask_both((server.vlan, NODE), peer, &questions()[0].1, By::Datagram).await;
+        assert!(cut.contains("tc"), "nothing is cut: {cut}");
+        compare((server.vlan, NODE), peer, By::Datagram, questions(), &[]).await;
+        compare((server.vlan, NODE), peer, By::Connection, questions(), &[]).await;
+    }
+    own.stop().await;
+    forwarding.stop().await;
 }
 
 /// What we do otherwise than knot, each with its reason.
@@ -250,18 +403,16 @@ const OWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn forwarded_names_are_answered_as_unbound_answers_them() {
-    let authority = knot(peer_address(2), "example.org", FOREIGN_ZONE);
-    let forward = format!(
+fn forward_to(authority: &Process) -> String {
+    format!(
         "forward-zone:\n  name: \".\"\n  forward-addr: {}@{}",
         authority.address.ip(),
         authority.address.port()
-    );
-    let peer: Process = unbound(peer_address(3), "  minimal-responses: yes", &forward);
-    let text = authority.address.to_string();
-    let server = start(|spec| spec.upstream_dns = vec![text]).await;
-    let mut questions = messages(&[
+    )
+}
+
+fn forwarded_questions() -> Vec<(String, Vec<u8>)> {
+    messages(&[
         "example.org.",
         "www.example.org.",
         "alias.example.org.",
@@ -270,17 +421,112 @@ async fn forwarded_names_are_answered_as_unbound_answers_them() {
         "nothing.example.org.",
         "any.wild.example.org.",
         "_ldap._tcp.example.org.",
-    ]);
+        "sub.example.org.",
+        "below.sub.example.org.",
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_names_are_answered_as_unbound_answers_them() {
+    let authority = knot(peer_address(2), &[("example.org", FOREIGN_ZONE)], false);
+    let peer = unbound(
+        peer_address(3),
+        "  minimal-responses: yes",
+        &forward_to(&authority),
+    );
+    let text = authority.address.to_string();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    let mut questions = forwarded_questions();
     questions.extend(strange("www.example.org."));
+    let ours = (server.vlan, NODE);
+    let expected = [FORWARDED_DIFFERENCES, FORWARDED_ANY].concat();
+    compare(ours, peer.address, By::Datagram, questions, &expected).await;
     compare(
-        (server.vlan, NODE),
+        ours,
         peer.address,
-        questions,
-        FORWARDED_DIFFERENCES,
+        By::Connection,
+        forwarded_questions(),
+        &expected,
     )
     .await;
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_names_are_answered_as_unbound_answers_them() {
+    let authority = knot(peer_address(10), &[("example.org", FOREIGN_ZONE)], true);
+    let peer = unbound(
+        peer_address(11),
+        "  minimal-responses: yes",
+        &forward_to(&authority),
+    );
+    let text = authority.address.to_string();
+    let server = start(|spec| spec.upstream_dns = vec![text]).await;
+    let names = [
+        "example.org.",
+        "www.example.org.",
+        "chain.example.org.",
+        "nothing.example.org.",
+        "any.wild.example.org.",
+    ];
+    let kinds = [RecordType::A, RecordType::MX, RecordType::DNSKEY, RecordType::DS];
+    let mut questions = Vec::new();
+    for (name, kind) in names.iter().flat_map(|name| kinds.map(|kind| (*name, kind))) {
+        let flags = 12 + name.len() + 1 + 4 + 7;
+        for (what, dnssec_ok, checking_disabled) in [("DO", 0x80, 0), ("CD", 0, 0x10), ("DO CD", 0x80, 0x10)]
+        {
+            let wire = octets(name, kind, |wire| {
+                wire[flags] = dnssec_ok;
+                wire[3] |= checking_disabled;
+            });
+            questions.push((format!("{name} {kind} {what}"), wire));
+        }
+    }
+    let ours = (server.vlan, NODE);
+    for (label, proof) in [
+        ("www.example.org. A DO", "RRSIG"),
+        ("nothing.example.org. A DO", "NSEC"),
+    ] {
+        let (_, wire) = questions
+            .iter()
+            .find(|(known, _)| known == label)
+            .expect("it is asked");
+        let (answer, _) = ask_both(ours, peer.address, wire, By::Datagram).await;
+        assert!(answer.contains(proof), "{label} comes without {proof}: {answer}");
+    }
+    compare(ours, peer.address, By::Datagram, questions, &[]).await;
+    server.stop().await;
+}
+
+/// Where ANY for own names differs, for all the same reason.
+const OWN_ANY: &[(&str, &str)] = &[
+    (
+        "hub.example.com. ANY",
+        "RFC 8482, 4.2: one HINFO; the others give one set of records",
+    ),
+    ("api.hub.example.com. ANY", "the same"),
+    ("API.hub.Example.com. ANY", "the same"),
+    ("apps.hub.example.com. ANY", "the same"),
+    ("x.apps.hub.example.com. ANY", "the same"),
+    ("deep.x.apps.hub.example.com. ANY", "the same"),
+    ("1.0.127.in-addr.arpa. ANY", "the same"),
+    ("4.1.0.127.in-addr.arpa. ANY", "the same"),
+];
+
+/// The same for forwarded names.
+const FORWARDED_ANY: &[(&str, &str)] = &[
+    ("example.org. ANY", "the same"),
+    ("www.example.org. ANY", "the same"),
+    ("alias.example.org. ANY", "the same"),
+    ("chain.example.org. ANY", "the same"),
+    ("lost.example.org. ANY", "the same"),
+    ("any.wild.example.org. ANY", "the same"),
+    ("_ldap._tcp.example.org. ANY", "the same"),
+    (
+        "nothing.example.org. ANY",
+        "no upstream is asked for it, so whether the name exists is not known",
+    ),
+];
 
 /// What we do otherwise than unbound, each with its reason.
 const FORWARDED_DIFFERENCES: &[(&str, &str)] = &[
@@ -297,11 +543,16 @@ const FORWARDED_DIFFERENCES: &[(&str, &str)] = &[
         "what is refused for every client does not say whether this one could recurse",
     ),
     ("EDNS version 1", "the same"),
+    (
+        "sub.example.org.",
+        "a referral is no answer to a client, which does not follow it; unbound hands it on",
+    ),
+    ("below.sub.example.org.", "the same"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unbound_and_knot_serve_as_real_upstreams() {
-    let authority = knot(peer_address(4), "example.org", FOREIGN_ZONE);
+    let authority = knot(peer_address(4), &[("example.org", FOREIGN_ZONE)], false);
     let local =
         "  local-zone: \"corp.example.\" static\n  local-data: \"git.corp.example. 120 A 192.0.2.77\"";
     let resolver = unbound(peer_address(5), local, "");

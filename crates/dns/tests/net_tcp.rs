@@ -134,3 +134,26 @@ async fn a_silent_connection_is_closed_and_too_many_are_turned_away() {
     );
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_longer_than_any_ends_the_connection_before_it_is_sent() {
+    let server = start(|_| {}).await;
+    let mut stream = connect(&server).await;
+    let asked = question("api.hub.example.com.", RecordType::A);
+    stream
+        .write_all(&frame(&asked))
+        .await
+        .expect("a question is taken");
+    assert!(read(&mut stream).await.is_some());
+    let begun = Instant::now();
+    stream
+        .write_all(&[0xff, 0xff, 0])
+        .await
+        .expect("octets are taken");
+    assert!(read(&mut stream).await.is_none());
+    assert!(
+        begun.elapsed() < Duration::from_secs(9),
+        "it was kept for the idle time"
+    );
+    server.stop().await;
+}

@@ -1,7 +1,8 @@
 //! Names for the DNS server: who has which address, from leases and from virtual machines.
 //!
 //! A lease gives a name to its address while a client has it: the name of the machine with its hardware address,
-//! else the one that the client gave itself. A machine without such a lease, because its DHCP server keeps leases in a
+//! else the one that the client gave itself. What a client says of itself is not to be trusted: it gets one label and
+//! no more, and never the name of a machine. A machine without such a lease, because its DHCP server keeps leases in a
 //! file of its own, is known by the address that KubeVirt sees.
 
 use std::collections::{BTreeMap, HashSet};
@@ -71,10 +72,17 @@ pub fn follow(
 pub fn of<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now: Timestamp) -> Names {
     let mut names = Names::default();
     let mut leased = HashSet::new();
+    let of_machines: HashSet<String> = machines
+        .iter()
+        .map(|(_, machine)| machine.name.to_lowercase())
+        .collect();
     for lease in leases.filter(|lease| lease.is_active(now)) {
-        let machine = machines.get(lease.mac).map(|machine| &machine.name);
-        if let Some(name) = machine.or(lease.host_name.as_ref()) {
-            names.add(name.to_lowercase(), lease.address.into());
+        let name = match machines.get(lease.mac) {
+            Some(machine) => Some(machine.name.to_lowercase()),
+            None => claimed(lease).filter(|name| !of_machines.contains(name)),
+        };
+        if let Some(name) = name {
+            names.add(name, lease.address.into());
         }
         leased.insert(lease.mac);
     }
@@ -84,6 +92,12 @@ pub fn of<'a>(leases: impl Iterator<Item = &'a Lease>, machines: &Machines, now:
         }
     }
     names
+}
+
+/// The name that a client gives itself, without the domain that it believes to be in.
+fn claimed(lease: &Lease) -> Option<String> {
+    let label = lease.host_name.as_ref()?.split('.').next()?;
+    (!label.is_empty()).then(|| label.to_lowercase())
 }
 
 #[cfg(test)]
@@ -111,6 +125,40 @@ mod tests {
         assert_eq!(hosts.keys().collect::<Vec<_>>(), ["pool-a-x7", "worker-2"]);
         let later = now.after(Duration::from_secs(7200));
         assert!(of(leases.iter(), &machines, later).hosts.is_empty());
+    }
+
+    #[test]
+    fn a_client_gets_the_first_label_of_its_name_and_never_that_of_a_machine() {
+        let named = |last: u8, name: &str| Lease {
+            host_name: Some(name.into()),
+            ..lease(u16::from(last), last, State::Bound)
+        };
+        let leases = [
+            named(1, "console-openshift-console.apps"),
+            named(2, "Printer.hub.example.com"),
+            named(3, "Pool-A"),
+            named(4, "pool-b.hub.example.com."),
+            named(5, ".apps"),
+        ];
+        let machine = |name: &str, last: u8| Machine {
+            name: name.into(),
+            address: Some(Ipv4Addr::new(10, 0, 0, last)),
+        };
+        let machines = Machines::complete([
+            (Mac([2, 0, 0, 0, 0, 7]), machine("pool-a", 7)),
+            (Mac([2, 0, 0, 0, 0, 8]), machine("pool-b", 8)),
+        ]);
+        let now = leases[0].since.after(Duration::from_secs(1));
+        let address = |last: u8| vec![std::net::IpAddr::from([10, 0, 0, last])];
+        assert_eq!(
+            of(leases.iter(), &machines, now).hosts,
+            BTreeMap::from([
+                ("console-openshift-console".to_owned(), address(1)),
+                ("printer".to_owned(), address(2)),
+                ("pool-a".to_owned(), address(7)),
+                ("pool-b".to_owned(), address(8)),
+            ])
+        );
     }
 
     #[test]

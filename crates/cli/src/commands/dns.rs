@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use oooi_api::DnsServer;
 use oooi_dns::config::Config;
-use oooi_dns::server::{Listeners, Options, RateLimit, Server};
+use oooi_dns::server::{Addresses, Listeners, Options, RateLimit, Server};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -59,21 +60,9 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let followed = args.own.follow::<DnsServer, _, _>(read).await?;
     let config = followed.config;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let possible: Vec<SocketAddr> = config.borrow().listen_addresses().collect();
-    let port = possible.first().map_or(53, SocketAddr::port);
-    let wanted: Vec<SocketAddr> = args
-        .listen
-        .iter()
-        .map(|address| SocketAddr::new(*address, port))
-        .collect();
-    let listeners = Listeners::bind(&wanted, &possible, cores)?;
-    if listeners.addresses().is_empty() {
-        anyhow::bail!(
-            "none of the server's addresses is on this host: add one to an interface, or pass --listen"
-        );
-    }
-    let bound: Vec<IpAddr> = listeners.addresses().iter().map(SocketAddr::ip).collect();
-    tokio::spawn(oooi_net::announce(addresses_on_vlan(&bound, &args.listen)));
+    let places = Places::of(&config.borrow(), &args.listen);
+    let listeners = Listeners::bind(&places.wanted, &places.possible, cores)?;
+    announce(listeners.addresses(), &args.listen);
     let options = Options {
         cache_octets: args.cache_size << 20,
         query_log: args.query_log,
@@ -86,6 +75,8 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     followed.accepted.register(&mut registry);
     server.metrics().register(&mut registry);
     let probes = server.probes();
+    let moves = follow_places(config.clone(), places, args.listen.clone(), server.addresses());
+    tokio::spawn(moves);
     // Names of machines are only known where there is a cluster; the sender is kept so that none are waited for.
     let (_none, none) = watch::channel(Arc::default());
     let names = followed.cluster.map(|cluster| names(args, &cluster));
@@ -106,6 +97,65 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     ];
     observe::beside(pages, serving).await?;
     Ok(Outcome::Done)
+}
+
+/// Where a server listens.
+#[derive(PartialEq, Eq)]
+struct Places {
+    /// Those that must be there.
+    wanted: Vec<SocketAddr>,
+    /// Those of all replicas, of which this host has some.
+    possible: Vec<SocketAddr>,
+}
+
+impl Places {
+    fn of(config: &Config, listen: &[IpAddr]) -> Places {
+        let possible: Vec<SocketAddr> = config.listen_addresses().collect();
+        let port = possible.first().map_or(53, SocketAddr::port);
+        let wanted = listen.iter().map(|address| SocketAddr::new(*address, port));
+        Places {
+            wanted: wanted.collect(),
+            possible,
+        }
+    }
+}
+
+/// What cannot be bound now is tried again so often.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Moves the server whenever its resource names other addresses or another port.
+async fn follow_places(
+    mut config: watch::Receiver<Arc<Config>>,
+    mut served: Places,
+    listen: Vec<IpAddr>,
+    addresses: Addresses,
+) {
+    loop {
+        let next = Places::of(&config.borrow_and_update(), &listen);
+        let mut again = None;
+        if next != served {
+            match addresses.replace(&next.wanted, &next.possible) {
+                Ok(new) => {
+                    announce(&new, &listen);
+                    served = next;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the new addresses cannot be had; the old ones stay until they can");
+                    again = Some(AGAIN);
+                }
+            }
+        }
+        tokio::select! {
+            changed = config.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(again.unwrap_or_default()), if again.is_some() => {}
+        }
+    }
+}
+
+/// Tells the VLAN who has these addresses now.
+fn announce(addresses: &[SocketAddr], listen: &[IpAddr]) {
+    let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    tokio::spawn(oooi_net::announce(addresses_on_vlan(&addresses, listen)));
 }
 
 /// The names of machines and leases.

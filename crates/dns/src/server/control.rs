@@ -20,7 +20,6 @@ const SYSTEM: Duration = Duration::from_secs(2);
 /// Builds and publishes states.
 pub(super) struct Control {
     shared: Arc<Shared>,
-    addresses: Vec<SocketAddr>,
     report: Arc<dyn Report>,
     known: HashMap<Target, Arc<Member>>,
     system: Vec<SocketAddr>,
@@ -28,10 +27,9 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>, report: Arc<dyn Report>) -> Control {
+    pub(super) fn new(shared: Arc<Shared>, report: Arc<dyn Report>) -> Control {
         Control {
             shared,
-            addresses,
             report,
             known: HashMap::new(),
             system: Vec::new(),
@@ -49,11 +47,13 @@ impl Control {
         // Dropped with this future, so that nothing of a server outlives it.
         let mut services = tokio::task::JoinSet::new();
         services.spawn(service::keep_resolved(config.clone(), resolved_to));
+        let mut addresses = self.shared.addresses.subscribe();
         let mut reread = tokio::time::interval(SYSTEM);
         loop {
             let current = Arc::clone(&config.borrow_and_update());
             let learnt = Arc::clone(&names.borrow_and_update());
             let internal = resolved.borrow_and_update().clone();
+            addresses.mark_unchanged();
             self.read_system(&current).await;
             self.prepare_tls(&current).await;
             self.publish(current, &learnt, internal.as_deref());
@@ -62,6 +62,7 @@ impl Control {
                     Ok(()) = config.changed() => break,
                     Ok(()) = names.changed() => break,
                     Ok(()) = resolved.changed() => break,
+                    Ok(()) = addresses.changed() => break,
                     _ = reread.tick() => {
                         let current = Arc::clone(&config.borrow());
                         if self.read_system(&current).await {
@@ -89,7 +90,7 @@ impl Control {
             }
         };
         let mut found = system::resolvers(&text);
-        found.retain(|resolver| !self.addresses.contains(resolver));
+        found.retain(|resolver| !self.shared.addresses.borrow().contains(resolver));
         let changed = found != self.system;
         self.system = found;
         changed
@@ -140,13 +141,18 @@ impl Control {
             uid: config.source.uid.clone(),
             generation: config.source.generation,
             accepted: true,
-            addresses: self.addresses.iter().map(ToString::to_string).collect(),
+            addresses: self.addresses(),
             counts: BTreeMap::from([
                 ("names".into(), own_names as i64),
                 ("upstreams".into(), upstreams as i64),
             ]),
             ..ServerReport::default()
         });
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let addresses = self.shared.addresses.borrow();
+        addresses.iter().map(ToString::to_string).collect()
     }
 
     fn announce(&self, config: &Config, last: Option<&Config>) {

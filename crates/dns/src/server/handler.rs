@@ -3,13 +3,13 @@
 //! [`Handler::handle`] answers at once what can be: own names, refusals, hits in the cache. What must be
 //! asked of an upstream comes back as a [`Miss`], which the caller turns into a task.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::miss::Miss;
-use super::rate_limit::{Allowance, Limiter};
+use super::rate_limit::Allowance;
 use super::{Serving, Shared};
 use crate::answer::{self, Decision, Refusal};
 use crate::cache::{Age, Hit, Key};
@@ -32,7 +32,6 @@ pub(super) struct Handler {
     pub(super) transport: Rc<Transport>,
     pub(super) notice: Rc<dyn Notice>,
     pub(super) outstanding: Cell<usize>,
-    limiter: Option<RefCell<Limiter>>,
     turn: Cell<usize>,
     logged: Cell<u32>,
 }
@@ -68,10 +67,6 @@ impl Handler {
         notice: Rc<dyn Notice>,
     ) -> Handler {
         Handler {
-            limiter: shared
-                .options
-                .rate_limit
-                .map(|limit| RefCell::new(Limiter::new(limit))),
             turn: Cell::new(core), // cores begin at different addresses
             logged: Cell::new(0),
             outstanding: Cell::new(0),
@@ -107,12 +102,15 @@ impl Handler {
                 edns,
             }) => {
                 self.counters().malformed.bump();
+                // Nobody who sends this would come by TCP.
+                if self.allowance(origin) != Allowance::Answer {
+                    self.counters().rate_limited.bump();
+                    return Outcome::Silence;
+                }
                 return Outcome::Answer(Writer::reject(out, message, question, rcode, edns));
             }
         };
-        if origin.datagram
-            && let Some(outcome) = self.limit(&query, origin, out)
-        {
+        if let Some(outcome) = self.limit(&query, origin, out) {
             return outcome;
         }
         let limit = if origin.datagram {
@@ -131,7 +129,11 @@ impl Handler {
         match answer::decide(&view, &query) {
             Decision::Own(zone, found) => {
                 let turn = self.turn.get();
-                self.turn.set(turn.wrapping_add(1));
+                // Not at each question: between two of a client that asks for A and AAAA by turns it would
+                // come round.
+                if answer::takes_turns(found, query.question.kind) {
+                    self.turn.set(turn.wrapping_add(1));
+                }
                 let (rcode, length) = answer::write(out, limit, &query, (zone, found), recursion, turn);
                 self.count(&query, origin, view.kind, rcode);
                 Outcome::Answer(length)
@@ -139,6 +141,11 @@ impl Handler {
             Decision::Refuse(refusal) => {
                 self.count(&query, origin, view.kind, Rcode::REFUSED);
                 Outcome::Answer(answer::refuse(out, limit, &query, refusal, recursion))
+            }
+            Decision::Forward(_) if query.question.kind == kind::ANY => {
+                self.count(&query, origin, view.kind, Rcode::NOERROR);
+                let cap = serving.horizon.config().cache_ttl;
+                Outcome::Answer(answer::any(out, limit, &query, cap))
             }
             Decision::Forward(group) => {
                 let miss = |stale| Miss::new(serving, group, message, origin, view.kind, stale);
@@ -161,10 +168,6 @@ impl Handler {
         now: u32,
         miss: impl FnOnce(Option<Arc<crate::cache::Entry>>) -> Miss,
     ) -> Outcome {
-        if query.question.kind == kind::ANY {
-            self.count(query, origin, view, Rcode::NOERROR);
-            return Outcome::Answer(answer::any(out, limit, query));
-        }
         if self.shared.probes.caught(query.question.folded.wire()) {
             self.count(query, origin, view, Rcode::REFUSED);
             return Outcome::Answer(answer::fail(out, limit, query, Rcode::REFUSED, true, None));
@@ -198,13 +201,17 @@ impl Handler {
         }
     }
 
+    /// What the rate limit leaves of an answer. Over a connection it does not count: that client is proven.
+    fn allowance(&self, origin: Origin) -> Allowance {
+        match &self.shared.limiter {
+            Some(limiter) if origin.datagram => limiter.take(origin.client.ip(), self.shared.clock.millis()),
+            _ => Allowance::Answer,
+        }
+    }
+
     /// What the rate limit makes of a question; nothing where it may be answered.
     fn limit(&self, query: &Query<'_>, origin: Origin, out: &mut [u8]) -> Option<Outcome> {
-        let limiter = self.limiter.as_ref()?;
-        match limiter
-            .borrow_mut()
-            .take(origin.client.ip(), self.shared.clock.millis())
-        {
+        match self.allowance(origin) {
             Allowance::Answer => None,
             Allowance::Truncate => {
                 self.counters().rate_limited.bump();

@@ -64,8 +64,18 @@ impl Listeners {
         possible: &[SocketAddr],
         cores: usize,
     ) -> Result<Listeners, ListenError> {
+        Listeners::beside(Vec::new(), wanted, possible, cores)
+    }
+
+    /// The same where some addresses have their sockets already.
+    pub(super) fn beside(
+        bound: Vec<SocketAddr>,
+        wanted: &[SocketAddr],
+        possible: &[SocketAddr],
+        cores: usize,
+    ) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners {
-            addresses: Vec::new(),
+            addresses: bound,
             cores: Vec::new(),
         };
         listeners.cores.resize_with(cores.max(1), Vec::new);

@@ -6,6 +6,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The rate that one client is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,19 +18,21 @@ pub struct RateLimit {
 }
 
 const BUCKETS: usize = 4096;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-#[derive(Clone, Copy)]
+#[derive(Default)]
 struct Bucket {
-    /// What is left, in thousandths of an answer.
-    left: u64,
-    /// When it was filled last, in milliseconds.
-    filled: u64,
-    slip: bool,
+    /// When all answers so far are paid for, in nanoseconds: each takes its share of a second.
+    paid: AtomicU64,
+    slip: AtomicBool,
 }
 
-/// The buckets of one core.
+/// The buckets, shared by all cores: a client that asks by many sockets is heard by all of them.
 pub(super) struct Limiter {
-    limit: RateLimit,
+    /// What one answer takes of a second, in nanoseconds.
+    share: u64,
+    /// How far a client may be ahead of its payment.
+    credit: u64,
     buckets: Vec<Bucket>,
     hasher: RandomState,
 }
@@ -44,39 +47,34 @@ pub(super) enum Allowance {
 
 impl Limiter {
     pub(super) fn new(limit: RateLimit) -> Limiter {
-        let full = Bucket {
-            left: u64::from(limit.burst) * 1000,
-            filled: 0,
-            slip: false,
-        };
+        let share = NANOS_PER_SECOND / u64::from(limit.rate.max(1));
         Limiter {
-            limit,
-            buckets: vec![full; BUCKETS],
+            share,
+            credit: share * u64::from(limit.burst.max(1)),
+            buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
             hasher: RandomState::new(),
         }
     }
 
     /// Takes one answer from the client's bucket. An IPv6 client is its /56, of which it may have all.
-    pub(super) fn take(&mut self, client: IpAddr, now: u64) -> Allowance {
+    pub(super) fn take(&self, client: IpAddr, now_millis: u64) -> Allowance {
         let network = match client {
             IpAddr::V4(address) => u64::from(u32::from(address)),
             IpAddr::V6(address) => (u128::from(address) >> 72) as u64,
         };
-        let at = self.hasher.hash_one(network) as usize % BUCKETS;
-        let bucket = &mut self.buckets[at];
-        let passed = now.saturating_sub(bucket.filled);
-        let most = u64::from(self.limit.burst.max(1)) * 1000;
-        bucket.left = (bucket.left + passed * u64::from(self.limit.rate)).min(most);
-        bucket.filled = now;
-        if bucket.left >= 1000 {
-            bucket.left -= 1000;
+        let bucket = &self.buckets[self.hasher.hash_one(network) as usize % BUCKETS];
+        let now = now_millis * 1_000_000;
+        let pay = |paid: u64| {
+            let next = paid.max(now) + self.share;
+            (next <= now + self.credit).then_some(next)
+        };
+        if bucket.paid.fetch_update(Relaxed, Relaxed, pay).is_ok() {
             return Allowance::Answer;
         }
-        bucket.slip = !bucket.slip;
-        if bucket.slip {
-            Allowance::Truncate
-        } else {
+        if bucket.slip.fetch_not(Relaxed) {
             Allowance::Drop
+        } else {
+            Allowance::Truncate
         }
     }
 }
@@ -87,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_client_gets_its_burst_then_its_rate_and_others_are_not_touched() {
-        let mut limiter = Limiter::new(RateLimit { rate: 10, burst: 5 });
+        let limiter = Limiter::new(RateLimit { rate: 10, burst: 5 });
         let client = IpAddr::from([10, 0, 0, 20]);
         let burst: Vec<Allowance> = (0..7).map(|_| limiter.take(client, 1000)).collect();
         assert_eq!(burst[..5], [Allowance::Answer; 5]);

@@ -28,6 +28,8 @@ use crate::wire::read_u16;
 const IDLE: Duration = Duration::from_secs(10);
 /// A client that does not take its answers is given up after this time.
 const WRITE: Duration = Duration::from_secs(5);
+/// The longest question that is taken. It bounds what all connections together may hold.
+const LONGEST: usize = 4096;
 /// Questions in flight on one connection.
 const PIPELINED: usize = 64;
 /// When connections cannot be taken at all (no file descriptors), wait so long before the next try.
@@ -148,7 +150,7 @@ async fn read(
     let mut received: Vec<u8> = Vec::with_capacity(1024);
     let mut deadline = Instant::now() + IDLE;
     loop {
-        while let Some(message) = next_message(&received) {
+        while let Some(message) = next_message(&received)? {
             let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else {
                 return Ok(());
             };
@@ -204,10 +206,18 @@ async fn read(
     Ok(())
 }
 
-/// The first whole message that was received.
-fn next_message(received: &[u8]) -> Option<&[u8]> {
-    let length = usize::from(read_u16(received, 0)?);
-    received.get(2..2 + length)
+/// The first whole message that was received; an error where it is longer than any question.
+fn next_message(received: &[u8]) -> io::Result<Option<&[u8]>> {
+    let Some(length) = read_u16(received, 0).map(usize::from) else {
+        return Ok(None);
+    };
+    if length > LONGEST {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a question of {length} octets is too long"),
+        ));
+    }
+    Ok(received.get(2..2 + length))
 }
 
 /// An answer on its way, and the place in flight that it gives back once it is written.

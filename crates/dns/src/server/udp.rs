@@ -80,14 +80,17 @@ pub(super) async fn serve(
                 batch.answer(at, length);
             }
         }
+        let mut waited = false;
         while let Err(error) = batch.send(socket.as_fd()) {
+            waited = true;
             debug_assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
             wait_writable(&socket).await?;
         }
-        if count < SIZE {
+        if count < SIZE && !waited {
             full = 0;
             // Fewer than asked for: the queue was empty, and what comes next wakes us (the poller is edge
-            // triggered). Saying so here saves the call that would only find nothing.
+            // triggered). Saying so here saves the call that would only find nothing. After a wait it would
+            // be a lie: what came meanwhile has woken us already.
             let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _ = socket.try_io(Interest::READABLE, empty);
         } else {

@@ -1,5 +1,7 @@
 //! The cores: a thread, an event loop and a set of sockets each.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,11 +10,12 @@ use std::time::Duration;
 use oooi_api::report::{Event, Report};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
-use tokio::task::LocalSet;
+use tokio::task::{AbortHandle, JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
+use super::addresses::Move;
 use super::handler::Handler;
-use super::listen::{Bound, Listeners};
+use super::listen::Bound;
 use super::{RunError, Shared, tcp, udp};
 use crate::upstream::Member;
 use crate::upstream::exchange::Notice;
@@ -31,18 +34,18 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Starts a thread for every core; the receiver gets a core's number when it ends.
 pub(super) fn start(
     shared: &Arc<Shared>,
-    listeners: Listeners,
+    changes: Vec<mpsc::UnboundedReceiver<Move>>,
     report: &Arc<dyn Report>,
     stopped: &watch::Receiver<bool>,
 ) -> Result<mpsc::UnboundedReceiver<usize>, RunError> {
     let (ended, receiver) = mpsc::unbounded_channel();
-    for (core, sockets) in listeners.cores.into_iter().enumerate() {
+    for (core, changes) in changes.into_iter().enumerate() {
         let (shared, report) = (Arc::clone(shared), Arc::clone(report));
         let (stopped, ended) = (stopped.clone(), ended.clone());
         std::thread::Builder::new()
             .name(format!("dns-{core}"))
             .spawn(move || {
-                if let Err(error) = run(core, sockets, shared, report, stopped) {
+                if let Err(error) = run(core, changes, shared, report, stopped) {
                     tracing::error!(%error, core, "a core of the DNS server ended");
                 }
                 let _ = ended.send(core); // nobody waits any more
@@ -54,7 +57,7 @@ pub(super) fn start(
 
 fn run(
     core: usize,
-    sockets: Vec<Bound>,
+    changes: mpsc::UnboundedReceiver<Move>,
     shared: Arc<Shared>,
     report: Arc<dyn Report>,
     stopped: watch::Receiver<bool>,
@@ -62,12 +65,12 @@ fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(LocalSet::new().run_until(serve(core, sockets, shared, report, stopped)))
+    runtime.block_on(LocalSet::new().run_until(serve(core, changes, shared, report, stopped)))
 }
 
 async fn serve(
     core: usize,
-    sockets: Vec<Bound>,
+    mut changes: mpsc::UnboundedReceiver<Move>,
     shared: Arc<Shared>,
     report: Arc<dyn Report>,
     mut stopped: watch::Receiver<bool>,
@@ -81,29 +84,8 @@ async fn serve(
         Rc::clone(&notice),
     );
     let handler = Rc::new(handler);
-    let cores = shared.beats.len();
-    let room = tcp::Room::new(shared.options.connections.div_ceil(cores));
-    let mut readers = tokio::task::JoinSet::new();
-    for Bound { address, udp, tcp } in sockets {
-        let udp = UdpSocket::from_std(udp)?;
-        let tcp = TcpListener::from_std(tcp)?;
-        let serving = shared.serving.subscribe();
-        readers.spawn_local({
-            let (handler, serving) = (Rc::clone(&handler), serving.clone());
-            async move {
-                if let Err(error) = udp::serve(udp, address, handler, serving).await {
-                    tracing::error!(%error, %address, "datagrams are not read any more");
-                }
-            }
-        });
-        readers.spawn_local(tcp::serve(
-            tcp,
-            address,
-            Rc::clone(&handler),
-            Rc::clone(&room),
-            serving,
-        ));
-    }
+    let mut readers = JoinSet::new();
+    let mut sockets = Sockets::new(&handler);
     if core == 0 {
         readers.spawn_local(probe(
             Arc::clone(&shared),
@@ -112,10 +94,15 @@ async fn serve(
         ));
     }
     readers.spawn_local(beat(Arc::clone(&shared), core, transport));
-    tokio::select! {
-        _ = stopped.wait_for(|stopped| *stopped) => {}
-        // Sockets are read for ever: one that is not leaves the core useless.
-        _ = readers.join_next() => return Err(std::io::Error::other("a socket is not read any more")),
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            Some(change) = changes.recv() => sockets.change(change, &mut readers)?,
+            // Sockets are read for ever: one that is not, though it was not closed, leaves the core useless.
+            Some(ended) = readers.join_next() => if !ended.is_err_and(|error| error.is_cancelled()) {
+                return Err(std::io::Error::other("a socket is not read any more"));
+            },
+        }
     }
     readers.abort_all();
     while readers.join_next().await.is_some() {}
@@ -124,6 +111,51 @@ async fn serve(
         sleep(Duration::from_millis(10)).await;
     }
     Ok(())
+}
+
+/// The sockets of one core.
+struct Sockets {
+    handler: Rc<Handler>,
+    room: Rc<tcp::Room>,
+    open: HashMap<SocketAddr, [AbortHandle; 2]>,
+}
+
+impl Sockets {
+    fn new(handler: &Rc<Handler>) -> Sockets {
+        let shared = &handler.shared;
+        Sockets {
+            handler: Rc::clone(handler),
+            room: tcp::Room::new(shared.options.connections.div_ceil(shared.beats.len())),
+            open: HashMap::new(),
+        }
+    }
+
+    /// Reads the new ones and leaves the old ones; what was asked there is still answered.
+    fn change(&mut self, change: Move, readers: &mut JoinSet<()>) -> std::io::Result<()> {
+        for address in change.close {
+            self.open
+                .remove(&address)
+                .iter()
+                .flatten()
+                .for_each(AbortHandle::abort);
+        }
+        for Bound { address, udp, tcp } in change.open {
+            let (udp, tcp) = (UdpSocket::from_std(udp)?, TcpListener::from_std(tcp)?);
+            let serving = self.handler.shared.serving.subscribe();
+            let datagrams = readers.spawn_local({
+                let (handler, serving) = (Rc::clone(&self.handler), serving.clone());
+                async move {
+                    if let Err(error) = udp::serve(udp, address, handler, serving).await {
+                        tracing::error!(%error, %address, "datagrams are not read any more");
+                    }
+                }
+            });
+            let (handler, room) = (Rc::clone(&self.handler), Rc::clone(&self.room));
+            let connections = readers.spawn_local(tcp::serve(tcp, address, handler, room, serving));
+            self.open.insert(address, [datagrams, connections]);
+        }
+        Ok(())
+    }
 }
 
 async fn beat(shared: Arc<Shared>, core: usize, transport: Rc<Transport>) {

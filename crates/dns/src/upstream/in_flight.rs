@@ -28,7 +28,8 @@ pub enum Part {
 /// The duty to answer all who wait; dropped without an answer it sends them away.
 pub struct Lead {
     all: Arc<InFlight>,
-    key: Box<[u8]>,
+    /// Nothing once it has answered: by then the same key may be another's.
+    key: Option<Box<[u8]>>,
 }
 
 impl InFlight {
@@ -44,7 +45,7 @@ impl InFlight {
         waiting.insert(key.clone(), Vec::new());
         Part::Lead(Lead {
             all: Arc::clone(self),
-            key,
+            key: Some(key),
         })
     }
 
@@ -61,28 +62,66 @@ impl InFlight {
 
 impl Lead {
     /// Hands the answer to all who wait.
-    pub fn finish(self, entry: &Arc<Entry>) {
-        let others = self.all.waiting.lock().remove(&self.key).unwrap_or_default();
-        for other in others {
+    pub fn finish(mut self, entry: &Arc<Entry>) {
+        for other in self.release() {
             let _ = other.send(Arc::clone(entry)); // a client that went away
         }
     }
 
     /// The question.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        self.key.as_deref().unwrap_or_default()
+    }
+
+    fn release(&mut self) -> Followers {
+        let key = self.key.take();
+        key.and_then(|key| self.all.waiting.lock().remove(&key))
+            .unwrap_or_default()
     }
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.all.waiting.lock().remove(&self.key);
+        drop(self.release());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Rcode, kind, writer::ExtendedError};
+    use std::pin::Pin;
+    use std::task::{Context, Wake, Waker};
+
+    /// Asks the same again at the moment at which its answer arrives.
+    struct AsksAgain(Arc<InFlight>, Mutex<Option<Part>>);
+
+    impl Wake for AsksAgain {
+        fn wake(self: Arc<Self>) {
+            *self.1.lock() = Some(self.0.join(b"a"));
+        }
+    }
+
+    #[test]
+    fn a_question_that_is_asked_anew_while_its_answer_is_handed_out_stays_in_flight() {
+        let all = Arc::new(InFlight::default());
+        let (Part::Lead(lead), Part::Follow(mut follower)) = (all.join(b"a"), all.join(b"a")) else {
+            panic!("the first one leads, the second follows")
+        };
+        let again = Arc::new(AsksAgain(Arc::clone(&all), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&again));
+        assert!(Future::poll(Pin::new(&mut follower), &mut Context::from_waker(&waker)).is_pending());
+        let error = ExtendedError { code: 0, text: "" };
+        lead.finish(&Arc::new(Entry::failure(
+            b"\x01a\x00",
+            kind::A,
+            Rcode::SERVFAIL,
+            error,
+            0,
+        )));
+        assert!(matches!(*again.1.lock(), Some(Part::Lead(_))));
+        assert_eq!(all.len(), 1, "the new question is in flight");
+    }
 
     #[test]
     fn one_leads_the_others_follow_and_a_leader_that_gives_up_sends_them_away() {

@@ -59,3 +59,13 @@ fn one_that_asks_us_in_turn_for_a_zone_is_not_asked_for_it() {
         [0, 1, 2]
     );
 }
+
+#[test]
+fn edns_is_tried_again_minutes_after_an_upstream_stumbled_over_it() {
+    let group = group(UpstreamPolicy::Sequential);
+    let member = &group.members[0];
+    assert!(member.takes_edns(0));
+    member.leave_edns_out(1000);
+    assert!(!member.takes_edns(1000 + PLAIN_PAUSE - 1));
+    assert!(member.takes_edns(1000 + PLAIN_PAUSE));
+}

@@ -1,7 +1,7 @@
 //! Questions that wait for their answer on one socket or connection.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ pub(super) struct Event {
     pub(super) member: usize,
     /// It went over a connection, where nothing is cut and nobody guesses.
     pub(super) by_stream: bool,
+    /// It was asked with EDNS.
+    pub(super) edns: bool,
     /// The answer, or why there is none.
     pub(super) outcome: Result<Reply, Trouble>,
     /// Since it was sent.
@@ -37,6 +39,7 @@ const GUESSES: u32 = 16;
 
 pub(super) struct Waiting {
     pub(super) asked: Asked,
+    pub(super) edns: bool,
     pub(super) cap: u32,
     pub(super) member: usize,
     pub(super) reply_to: UnboundedSender<Event>,
@@ -51,6 +54,7 @@ impl Waiting {
         let _ = self.reply_to.send(Event {
             member: self.member,
             by_stream,
+            edns: self.edns,
             outcome,
             round_trip,
         });
@@ -61,6 +65,8 @@ impl Waiting {
 #[derive(Default)]
 pub(super) struct Pending {
     waiting: RefCell<HashMap<u16, Waiting>>,
+    /// Ids of questions that were given up: their answers come late and are no guesses.
+    late: RefCell<HashSet<u16>>,
     foreign: RefCell<u32>,
 }
 
@@ -73,6 +79,7 @@ impl Pending {
             return Err(waiting);
         }
         all.insert(id, waiting);
+        self.late.borrow_mut().remove(&id);
         Ok(Ticket {
             pending: Rc::clone(self),
             id,
@@ -90,6 +97,7 @@ impl Pending {
             .get(&id)
             .map(|waiting| Reply::read(message, &waiting.asked, waiting.cap));
         let outcome = match outcome {
+            None if self.late.borrow_mut().remove(&id) => return,
             None | Some(Err(Mismatch::Foreign)) => {
                 drop(all);
                 self.count_foreign();
@@ -104,7 +112,7 @@ impl Pending {
         }
     }
 
-    /// A late answer to a question that was given up is foreign as well, so a few are no sign.
+    /// A second answer to the same question is foreign as well, so a few are no sign.
     fn count_foreign(&self) {
         let mut foreign = self.foreign.borrow_mut();
         *foreign += 1;
@@ -136,6 +144,54 @@ pub(super) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.pending.waiting.borrow_mut().remove(&self.id);
+        if self.pending.waiting.borrow_mut().remove(&self.id).is_some() {
+            self.pending.late.borrow_mut().insert(self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::kind;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn waiting(id: u16, reply_to: &UnboundedSender<Event>) -> Waiting {
+        Waiting {
+            asked: Asked {
+                id,
+                name: b"\x01a\x00"[..].into(),
+                kind: kind::A,
+                dnssec_ok: false,
+                spelling: true,
+            },
+            edns: false,
+            cap: 60,
+            member: 0,
+            reply_to: reply_to.clone(),
+            sent: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn late_answers_to_questions_that_were_given_up_are_no_guesses_and_strange_ids_are() {
+        let pending = Rc::new(Pending::default());
+        let (reply_to, mut replies) = unbounded_channel();
+        let _held = pending.add(waiting(7, &reply_to)).ok().unwrap();
+        for id in 100..140u16 {
+            drop(pending.add(waiting(id, &reply_to)).ok().unwrap());
+        }
+        for id in 100..140u16 {
+            pending.deliver(&id.to_be_bytes());
+        }
+        assert!(replies.try_recv().is_err(), "late answers look like guesses");
+        for id in 100..116u16 {
+            pending.deliver(&id.to_be_bytes());
+        }
+        let event = replies.try_recv().unwrap();
+        assert!(
+            matches!(event.outcome, Err(Trouble::Guessing)),
+            "each is late but once"
+        );
     }
 }

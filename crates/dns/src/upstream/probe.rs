@@ -2,8 +2,8 @@
 //!
 //! A lost upstream gets a question when its pause is over; any answer brings it back. A loop is found by a
 //! name that nobody else can know: if it comes in as a question that we would forward, the upstream that
-//! got it from us sends our questions back to us. For that zone it is left out until a later probe does not
-//! come back; other names it may well know.
+//! got it from us sends our questions back to us. For that zone it is left out until a later probe is
+//! answered and does not come back; other names it may well know.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -28,6 +28,8 @@ use crate::wire::name::Name;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often an upstream in a loop is tried again, in milliseconds.
 const LOOP_PAUSE: u64 = 30_000;
+/// How often the others are: somebody may make a loop of them later.
+const CHECK_PAUSE: u64 = 60_000;
 
 /// Names that were sent out to see whether they come back.
 #[derive(Default)]
@@ -84,7 +86,7 @@ impl Prober {
                 let (member, transport) = (Arc::clone(member), Rc::clone(&self.transport));
                 let (clock, notice) = (self.clock, Rc::clone(notice));
                 running.spawn_local(async move {
-                    let change = match send(&transport, &member, &ask).await {
+                    let change = match send(&transport, &member, &ask, clock.millis()).await {
                         Some(round_trip) => member.answered(round_trip),
                         None => member.failed(clock.millis()),
                     };
@@ -109,8 +111,9 @@ impl Prober {
             let (transport, probes) = (Rc::clone(&self.transport), Arc::clone(probes));
             let notice = Rc::clone(notice);
             running.spawn_local(async move {
-                let looped = check_loop(&transport, &member, name, &probes).await;
-                if member.set_loop(&zone, looped) {
+                if let Some(looped) = check_loop(&transport, &member, name, &probes, now).await
+                    && member.set_loop(&zone, looped)
+                {
                     notice.looped(&member, &zone, looped);
                 }
             });
@@ -125,10 +128,9 @@ impl Prober {
             for zone in std::iter::once(&group.zone).chain(extra.filter(|_| default)) {
                 for member in &group.members {
                     let key = (member.target.clone(), zone.clone());
-                    let tried = self.tried.get(&key);
                     let looped = member.loops.read().contains(zone);
-                    let again = looped && tried.is_some_and(|&at| now >= at + LOOP_PAUSE);
-                    if tried.is_none() || again {
+                    let pause = if looped { LOOP_PAUSE } else { CHECK_PAUSE };
+                    if self.tried.get(&key).is_none_or(|&at| now >= at + pause) {
                         self.tried.insert(key, now);
                         due.push((zone.clone(), Arc::clone(member)));
                     }
@@ -139,15 +141,23 @@ impl Prober {
     }
 }
 
-async fn check_loop(transport: &Transport, member: &Member, name: Name, probes: &LoopProbes) -> bool {
+/// Whether a probe came back; nothing where it was lost, which says neither.
+async fn check_loop(
+    transport: &Transport,
+    member: &Member,
+    name: Name,
+    probes: &LoopProbes,
+    now: u64,
+) -> Option<bool> {
     let seen = Arc::new(AtomicBool::new(false));
     probes.sent.lock().insert(name.clone(), Arc::clone(&seen));
     probes.active.fetch_add(1, Relaxed);
-    // Whether it answers does not matter here, only whether we hear of it before it does.
-    let _ = send(transport, member, &question(name.clone(), kind::TXT)).await;
+    // What it answers does not matter here, only whether we hear of it before it does.
+    let answered = send(transport, member, &question(name.clone(), kind::TXT), now).await;
     probes.sent.lock().remove(&name);
     probes.active.fetch_sub(1, Relaxed);
-    seen.load(Relaxed)
+    let seen = seen.load(Relaxed);
+    (seen || answered.is_some()).then_some(seen)
 }
 
 fn question(name: Name, kind: u16) -> Ask {
@@ -161,13 +171,71 @@ fn question(name: Name, kind: u16) -> Ask {
 }
 
 /// One question to one upstream; the time to any answer at all.
-async fn send(transport: &Transport, member: &Member, ask: &Ask) -> Option<Duration> {
+async fn send(transport: &Transport, member: &Member, ask: &Ask, now: u64) -> Option<Duration> {
     let (reply_to, mut replies) = unbounded_channel();
     let by = By::usual(&member.target);
-    let _held = transport.ask((0, member), ask, by, &reply_to).ok()?;
+    let edns = member.takes_edns(now);
+    let _held = transport.ask((0, member), ask, (by, edns), &reply_to).ok()?;
     let event = timeout(PATIENCE, replies.recv()).await.ok()??;
     match event.outcome {
         Ok(_) | Err(Trouble::Mismatch(_)) => Some(event.round_trip),
         Err(Trouble::Unreachable | Trouble::Guessing) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Group;
+    use super::super::health::Change;
+    use super::*;
+    use crate::config::UpstreamPolicy;
+    use tokio::task::LocalSet;
+
+    /// A group of one upstream that nothing can be sent to.
+    fn groups() -> Groups {
+        let target = Target::Plain(([255, 255, 255, 255], 53).into());
+        Groups {
+            groups: vec![Group {
+                zone: Name::root(),
+                policy: UpstreamPolicy::Sequential,
+                members: vec![Arc::new(Member::new(target, "lost".into()))],
+                turn: AtomicUsize::new(0),
+            }],
+        }
+    }
+
+    fn prober() -> Prober {
+        Prober::new(Rc::new(Transport::new(Arc::default())), Clock::start())
+    }
+
+    #[test]
+    fn a_loop_is_looked_for_again_after_a_minute_and_a_known_one_after_half() {
+        let (groups, mut prober) = (groups(), prober());
+        let mut due = |now| prober.loop_checks(&groups, None, now).len();
+        assert_eq!([due(0), due(CHECK_PAUSE - 1), due(CHECK_PAUSE)], [1, 0, 1]);
+        groups.groups[0].members[0].set_loop(&Name::root(), true);
+        let known = CHECK_PAUSE + LOOP_PAUSE;
+        assert_eq!([due(known - 1), due(known)], [0, 1]);
+    }
+
+    struct Nobody;
+
+    impl Notice for Nobody {
+        fn changed(&self, _: &Member, _: Change) {}
+        fn looped(&self, _: &Member, _: &Name, looped: bool) {
+            panic!("a probe that was lost changed the state to {looped}")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_is_lost_does_not_end_a_loop() {
+        let (groups, mut prober) = (groups(), prober());
+        let member = &groups.groups[0].members[0];
+        member.set_loop(&Name::root(), true);
+        let notice: Rc<dyn Notice> = Rc::new(Nobody);
+        LocalSet::new()
+            .run_until(prober.round(&groups, None, &Arc::default(), &notice))
+            .await;
+        assert!(member.is_looping());
     }
 }

@@ -1,8 +1,8 @@
 //! Connections to an upstream: TCP for answers too long for UDP, TLS where the upstream is `tls://`.
 //!
 //! One connection an upstream and core carries all questions at once, answers in any order (RFC 7766). It
-//! is opened by the first question, closed when it has been idle, and whoever still waits when it breaks
-//! learns so at once.
+//! is opened by the first question, closed when it has been idle or answers nothing any more, and whoever
+//! still waits when it breaks learns so at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::pending::{Pending, Trouble};
@@ -24,6 +25,9 @@ use super::{Target, tls};
 const CONNECT: Duration = Duration::from_secs(2);
 /// For how long a write may wait for the upstream.
 const WRITE: Duration = Duration::from_secs(2);
+/// A connection on which questions wait and nothing comes is dead after this time, and so is one whose
+/// octets nobody takes: a firewall that has forgotten it drops them without a word.
+const STALLED: Duration = Duration::from_secs(5);
 /// A connection without questions is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -89,6 +93,7 @@ async fn run(
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_user_timeout(Some(STALLED))?;
     Ok(stream)
 }
 
@@ -98,7 +103,9 @@ where
 {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut received = Vec::with_capacity(4096);
+    let mut asked: Option<Instant> = None; // the first question since something came
     loop {
+        let stalled = asked.unwrap_or_else(Instant::now) + STALLED;
         tokio::select! {
             question = questions.recv() => {
                 let Some(message) = question else { return Ok(()) };
@@ -112,12 +119,17 @@ where
                     writer.flush().await
                 })
                 .await??;
+                asked.get_or_insert_with(Instant::now);
             }
             read = reader.read_buf(&mut received) => {
                 if read? == 0 {
                     return Ok(());
                 }
+                asked = None;
                 deliver_frames(&mut received, pending);
+            }
+            () = sleep_until(stalled), if asked.is_some() => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the upstream answers nothing any more"));
             }
             () = tokio::time::sleep(IDLE) => {
                 if pending.is_empty() {

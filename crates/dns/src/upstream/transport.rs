@@ -78,15 +78,14 @@ impl Transport {
         }
     }
 
-    /// Sends a question; what comes of it is told to `reply_to`.
+    /// Sends a question, with EDNS or without; what comes of it is told to `reply_to`.
     pub(super) fn ask(
         &self,
         (index, member): (usize, &Member),
         ask: &Ask,
-        by: By,
+        (by, edns): (By, bool),
         reply_to: &UnboundedSender<Event>,
     ) -> Result<Held, Trouble> {
-        let edns = !member.plain_dns.load(std::sync::atomic::Ordering::Relaxed);
         let mut random = self.random.borrow_mut();
         let unreachable = |_| Trouble::Unreachable;
         let [choice] = random.take::<1>().map_err(unreachable)?;
@@ -101,6 +100,7 @@ impl Transport {
                 dnssec_ok: ask.dnssec_ok,
                 spelling: by == By::Datagram,
             },
+            edns,
             cap: ask.cap,
             member: index,
             reply_to: reply_to.clone(),

@@ -14,7 +14,7 @@ use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
 use super::pending::{Pending, Trouble};
-use crate::wire::UDP_LIMIT;
+use crate::wire::{UDP_LIMIT, flag};
 
 /// Sockets to one upstream on one core.
 const SOCKETS: usize = 8;
@@ -75,9 +75,13 @@ async fn read(socket: Rc<UdpSocket>, pending: Rc<Pending>) {
     let mut buffer = [0; UDP_LIMIT + 1];
     loop {
         match socket.recv(&mut buffer).await {
-            // Longer than we said we take: its end is lost.
-            Ok(length) if length > UDP_LIMIT => {}
-            Ok(length) => pending.deliver(&buffer[..length]),
+            Ok(length) => {
+                if length > UDP_LIMIT {
+                    // Longer than we said we take: its end is lost, as if the upstream had cut it.
+                    buffer[2] |= (flag::TRUNCATED >> 8) as u8;
+                }
+                pending.deliver(&buffer[..length]);
+            }
             // Nobody listens there (ICMP): no need to wait for the timeout.
             Err(_) => pending.fail_all(Trouble::Unreachable),
         }

@@ -21,8 +21,9 @@ pub enum Translation<'a> {
 
 impl Zone {
     /// Builds the zone of a view from the configuration and the names learnt meanwhile. Static entries win
-    /// over learnt names; names that are no host names, or too long below the domain,
-    /// are left out, and so are addresses of other networks that a machine has.
+    /// over learnt names, wildcards as well: nobody takes a name of the cluster by calling a machine so. Names
+    /// that are no host names, or too long below the domain, are left out, and so are addresses of other
+    /// networks that a machine has.
     pub fn build(config: &Config, names: &Names, translation: Translation<'_>) -> Zone {
         let domain = config.domain.clone();
         // A domain too long for `ns.` in front of it stands for its own name server.
@@ -42,14 +43,21 @@ impl Zone {
             let node = translate(&entry.addresses, &config.gateways, translation);
             zone.insert(&entry.name, node);
         }
-        let servers = translate(&config.servers, &[], Translation::None);
-        zone.insert_if_new(&zone.name_server.clone(), servers);
+        let name_server = zone.name_server.clone();
+        if zone
+            .nodes
+            .get(&name_server)
+            .is_none_or(|known| *known == Node::default())
+        {
+            zone.insert(&name_server, translate(&config.servers, &[], Translation::None));
+        }
         for (host, addresses) in &names.hosts {
             let Ok(name) = zone.domain.child(host) else {
                 continue;
             };
-            if name.is_wildcard() {
-                continue; // a machine that calls itself `*` does not get every name
+            // A machine that calls itself `*` does not get every name.
+            if name.is_wildcard() || zone.answers(&name) {
+                continue;
             }
             let mut node = Node::default();
             let on_the_vlan =
@@ -59,7 +67,7 @@ impl Zone {
                 .filter(on_the_vlan)
                 .for_each(|&address| node.add(address));
             if node != Node::default() {
-                zone.insert_if_new(&name, node);
+                zone.insert(&name, node);
             }
         }
         zone.add_pointers(config, names);
@@ -81,10 +89,10 @@ impl Zone {
         self.wildcards.insert(parent, node);
     }
 
-    fn insert_if_new(&mut self, name: &Name, node: Node) {
-        if self.nodes.get(name).is_none_or(|known| *known == Node::default()) {
-            self.insert(name, node);
-        }
+    /// Has it records for this name, be it by a wildcard?
+    fn answers(&self, name: &Name) -> bool {
+        let found = self.find(name.wire()).and_then(|found| found.node);
+        found.is_some_and(|node| *node != Node::default())
     }
 
     /// Makes the owned parents of a name exist (RFC 4592, 2.2.2).

@@ -185,6 +185,22 @@ fn machines_are_served_below_the_domain_after_static_names() {
 }
 
 #[test]
+fn a_learnt_name_does_not_take_one_that_a_static_wildcard_stands_for() {
+    let mut names = Names::default();
+    names.add("console.apps", IpAddr::from([10, 0, 0, 66]));
+    names.add("a.b.apps", IpAddr::from([10, 0, 0, 67]));
+    let zone = Zone::build(
+        &config(&[("*.apps.hub.example.com", "10.0.0.4")]),
+        &names,
+        Translation::None,
+    );
+    for name in ["console.apps", "a.b.apps", "x.b.apps"] {
+        let name = format!("{name}.hub.example.com");
+        assert_eq!(addresses(&zone, &name), Some(Ok(vec![GATEWAY])), "{name}");
+    }
+}
+
+#[test]
 fn for_pods_the_gateway_becomes_the_internal_service_and_other_addresses_stay() {
     let config = config(&[
         ("api.hub.example.com", "10.0.0.4"),

@@ -68,6 +68,8 @@ pub struct Running {
     pub config: watch::Sender<Arc<Config>>,
     pub names: watch::Sender<Arc<Names>>,
     pub report: Arc<Recorded>,
+    pub addresses: oooi_dns::server::Addresses,
+    pub probes: oooi_dns::Probes,
     registry: Registry,
     stop: Option<oneshot::Sender<()>>,
     run: JoinHandle<()>,
@@ -84,7 +86,7 @@ pub async fn start_with(options: Options, change: impl FnOnce(&mut DnsServerSpec
     let listeners = Listeners::bind(&wanted, &[], 2).expect("loopback can be bound");
     let [vlan, pods] = [listeners.addresses()[0], listeners.addresses()[1]];
     let server = Server::new(options, listeners.cores());
-    let probes = server.probes();
+    let (probes, addresses) = (server.probes(), server.addresses());
     let mut registry = Registry::default();
     server.metrics().register(&mut registry);
     let (config, config_rx) = watch::channel(Arc::new(config));
@@ -108,6 +110,8 @@ pub async fn start_with(options: Options, change: impl FnOnce(&mut DnsServerSpec
         config,
         names,
         report,
+        addresses,
+        probes,
         registry,
         stop: Some(stop),
         run,
@@ -119,6 +123,11 @@ impl Running {
     pub async fn stop(mut self) {
         drop(self.stop.take());
         self.run.await.expect("the server ends in order");
+    }
+
+    /// Was there an event for this reason?
+    pub fn has_event(&self, reason: &str) -> bool {
+        self.report.events().iter().any(|event| event.reason == reason)
     }
 
     /// The value of a metric, all labels together; 0 where it is not there.
@@ -179,19 +188,38 @@ pub async fn try_ask(from: Ipv4Addr, to: SocketAddr, question: &Message) -> Opti
 
 /// Sends octets and waits for octets.
 pub async fn exchange(from: Ipv4Addr, to: SocketAddr, wire: &[u8], patience: Duration) -> Option<Vec<u8>> {
-    let socket = UdpSocket::bind((from, 0)).await.expect("a client's socket");
-    socket.send_to(wire, to).await.expect("a question can be sent");
-    let mut buffer = vec![0; 65_535];
-    let (length, sender) = tokio::time::timeout(patience, socket.recv_from(&mut buffer))
-        .await
-        .ok()?
-        .ok()?;
-    assert_eq!(
-        sender, to,
-        "the answer came from another address than the one asked"
-    );
-    buffer.truncate(length);
-    Some(buffer)
+    Client::at(from).await.exchange(to, wire, patience).await
+}
+
+/// A client that asks by one socket, and so is heard by one core.
+pub struct Client(UdpSocket);
+
+impl Client {
+    pub async fn at(from: Ipv4Addr) -> Client {
+        Client(UdpSocket::bind((from, 0)).await.expect("a client's socket"))
+    }
+
+    pub async fn ask(&self, to: SocketAddr, name: &str, kind: RecordType) -> Message {
+        let wire = question(name, kind).to_vec().expect("a question can be written");
+        let answer = self.exchange(to, &wire, Duration::from_secs(6)).await;
+        let answer = answer.unwrap_or_else(|| panic!("no answer to {name} {kind}"));
+        Message::from_vec(&answer).expect("an answer can be read")
+    }
+
+    pub async fn exchange(&self, to: SocketAddr, wire: &[u8], patience: Duration) -> Option<Vec<u8>> {
+        self.0.send_to(wire, to).await.expect("a question can be sent");
+        let mut buffer = vec![0; 65_535];
+        let (length, sender) = tokio::time::timeout(patience, self.0.recv_from(&mut buffer))
+            .await
+            .ok()?
+            .ok()?;
+        assert_eq!(
+            sender, to,
+            "the answer came from another address than the one asked"
+        );
+        buffer.truncate(length);
+        Some(buffer)
+    }
 }
 
 /// The data of all answers, as text.

@@ -117,18 +117,26 @@ pub fn unbound(address: SocketAddr, settings: &str, rest: &str) -> Process {
     start("unbound", command, folder, address)
 }
 
-/// `knotd` with one zone.
-pub fn knot(address: SocketAddr, zone: &str, text: &str) -> Process {
+/// `knotd` with these zones, a name and a text each; signed where `signed` is.
+pub fn knot(address: SocketAddr, zones: &[(&str, &str)], signed: bool) -> Process {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
-    write(&path.join("zone"), text);
-    let config = format!(
+    let mut config = format!(
         "server:\n  listen: {}@{}\n  rundir: \"{p}\"\n  user: root\ndatabase:\n  storage: \"{p}\"\nlog:\n  - target: stderr\n    \
-         any: warning\nzone:\n  - domain: {zone}\n    storage: \"{p}\"\n    file: zone\n    zonefile-sync: -1\n",
+         any: warning\nzone:\n",
         address.ip(),
         address.port(),
         p = path.display()
     );
+    let signing = if signed { "on" } else { "off" };
+    for (zone, text) in zones {
+        write(&path.join(zone), text);
+        config += &format!(
+            "  - domain: {zone}\n    storage: \"{}\"\n    file: {zone}\n    zonefile-sync: -1\n    \
+             dnssec-signing: {signing}\n",
+            path.display()
+        );
+    }
     write(&path.join("knot.conf"), &config);
     let mut command = Command::new("/usr/sbin/knotd");
     command.arg("-c").arg(path.join("knot.conf"));

@@ -137,8 +137,11 @@ where
             return;
         }
         let question = Message::from_vec(&buffer).expect("the server's questions can be read");
-        let replies = match rule(&question, true) {
-            _ if is_probe(&question) => vec![refusal(&question)],
+        let act = match is_probe(&question) {
+            true => Act::Reply(vec![refusal(&question)]),
+            false => rule(&question, true),
+        };
+        let replies = match act {
             Act::Reply(messages) => messages,
             Act::Late(pause, message) => {
                 tokio::time::sleep(pause).await;

@@ -1,13 +1,17 @@
-//! `oooi dns --rate-limit`: a client that asks too much by UDP is sent to TCP, and others are not touched.
+//! `oooi dns` as a process: its pages, its flags, and a manifest that changes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const RATE: u16 = 20;
+
+/// As long as a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that ends with the test.
 struct Process(Child);
@@ -47,7 +51,8 @@ fn free_port() -> u16 {
     }
 }
 
-fn start(port: u16, directory: &std::path::Path) -> Process {
+/// Writes the manifest of a server at this port.
+fn write_manifest(port: u16, directory: &Path) -> PathBuf {
     let manifest = directory.join("dnsserver.yaml");
     let text = format!(
         "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: DNSServer\nmetadata: {{name: x-dns}}\nspec:\n\
@@ -55,17 +60,29 @@ fn start(port: u16, directory: &std::path::Path) -> Process {
          \x20 hostedClusterDomain: x.example.com\n\
          \x20 staticEntries: [{{hostname: api.x.example.com, ip: 127.0.0.9}}]\n"
     );
-    std::fs::write(&manifest, text).unwrap();
+    // Whole from one moment to the next: nobody reads half of it.
+    let draft = directory.join("draft");
+    std::fs::write(&draft, text).unwrap();
+    std::fs::rename(draft, &manifest).unwrap();
+    manifest
+}
+
+/// Starts a server at this port; pages are where the arguments say, else anywhere.
+fn start(port: u16, directory: &Path, arguments: &[&str]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oooi"));
     command
-        .args(["dns", "--rate-limit", &RATE.to_string(), "-f"])
-        .arg(manifest);
+        .arg("dns")
+        .args(arguments)
+        .arg("-f")
+        .arg(write_manifest(port, directory));
     for pages in [
         "--metrics-bind-address",
         "--health-bind-address",
         "--ready-bind-address",
     ] {
-        command.args([pages, "127.0.0.1:0"]);
+        if !arguments.contains(&pages) {
+            command.args([pages, "127.0.0.1:0"]);
+        }
     }
     let mut child = command
         .stdout(Stdio::null())
@@ -92,17 +109,63 @@ fn by_tcp(port: u16) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// Waits until there is an answer by TCP.
+fn until_it_answers(port: u16) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = by_tcp(port) {
+        assert!(Instant::now() < deadline, "no answer: {error}");
+        std::thread::yield_now();
+    }
+}
+
+/// The status and the text of a page.
+fn page(port: u16, path: &str) -> std::io::Result<(String, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let status = text.split(' ').nth(1).unwrap_or_default().to_owned();
+    let body = text.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned();
+    Ok((status, body))
+}
+
+#[test]
+fn health_and_ready_have_a_page_each_that_says_so_while_it_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let [port, health, ready] = [free_port(), free_port(), free_port()];
+    let at = [health, ready].map(|port| format!("127.0.0.1:{port}"));
+    let arguments = ["--health-bind-address", &at[0], "--ready-bind-address", &at[1]];
+    let _server = start(port, directory.path(), &arguments);
+    until_it_answers(port);
+    let ok = ("200".to_owned(), "ok".to_owned());
+    assert_eq!(page(health, "/health").unwrap(), ok);
+    assert_eq!(page(ready, "/ready").unwrap(), ok);
+    assert_eq!(page(health, "/ready").unwrap().0, "404");
+    assert_eq!(page(ready, "/health").unwrap().0, "404");
+}
+
+#[test]
+fn another_port_in_the_manifest_is_listened_on_and_the_old_one_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, new] = [free_port(), free_port()];
+    let _server = start(old, directory.path(), &[]);
+    until_it_answers(old);
+    write_manifest(new, directory.path());
+    until_it_answers(new);
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", old)).is_ok() {
+        assert!(Instant::now() < deadline, "the old port is still open");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_client_over_its_rate_is_sent_to_tcp_and_others_are_answered() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
-    let _server = start(port, directory.path());
+    let _server = start(port, directory.path(), &["--rate-limit", &RATE.to_string()]);
     // By TCP nothing is limited, so that this takes nothing from the rate.
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while let Err(error) = by_tcp(port) {
-        assert!(std::time::Instant::now() < deadline, "no answer: {error}");
-        std::thread::yield_now();
-    }
+    until_it_answers(port);
 
     let greedy = UdpSocket::bind("127.0.0.1:0").unwrap();
     greedy.connect(("127.0.0.1", port)).unwrap();
@@ -122,8 +185,7 @@ fn a_client_over_its_rate_is_sent_to_tcp_and_others_are_answered() {
             whole += 1;
         }
     }
-    // Each core has buckets of its own, but one client's socket is heard by one core. The questions take far less than
-    // a second, in which the bucket fills once more.
+    // The questions take far less than a second, in which the bucket fills once more.
     assert!(
         (RATE..=2 * RATE).contains(&whole),
         "{whole} of {asked} were answered"
