@@ -223,7 +223,7 @@ impl OptionSet {
             .map(|domain| domain.trim_end_matches('.').as_bytes().to_vec());
         set.put(code::DOMAIN_NAME, domain.unwrap_or_default());
 
-        let mut classless = Vec::new();
+        let (mut classless, mut has_default) = (Vec::new(), false);
         for (at, route) in routes.iter().enumerate() {
             let path = format!("networkConfig.routes[{at}]");
             let destination = mistakes.take(
@@ -233,10 +233,11 @@ impl OptionSet {
             let next_hop = mistakes.take(&format!("{path}.gateway"), read_address(&route.gateway));
             if let (Some(destination), Some(next_hop)) = (destination, next_hop) {
                 option_value::route(&mut classless, destination, next_hop);
+                has_default |= destination.prefix_len() == 0;
             }
         }
         // A client that gets option 121 ignores option 3, so the default route is said again (RFC 3442).
-        if let (false, Some(gateway)) = (classless.is_empty(), gateway) {
+        if let (false, false, Some(gateway)) = (classless.is_empty(), has_default, gateway) {
             option_value::route(&mut classless, Ipv4Net::default(), gateway);
         }
         set.put(code::CLASSLESS_ROUTES, classless);

@@ -77,6 +77,27 @@ impl Lease {
         self.state == State::Declined && self.expires > now
     }
 
+    /// Whether the record is of the client with this hardware address and identifier: by hardware address if it is or was
+    /// a machine, whose image may have been cloned with its identifier and whose boot stages may use different ones, and
+    /// for a station that was only seen by ARP, which has no identifier; by identifier for everybody else.
+    pub fn is_of(&self, mac: Mac, id: &[u8], machine: bool) -> bool {
+        if machine || self.machine || self.id.is_empty() || id.is_empty() {
+            self.mac == mac
+        } else {
+            *self.id == *id
+        }
+    }
+
+    /// Whether both records are of one client.
+    pub fn same_client(&self, other: &Lease) -> bool {
+        self.is_of(other.mac, &other.id, other.machine)
+    }
+
+    /// Whether the address is kept from everybody since this station, which named itself in no message, has it.
+    pub fn is_conflict_of(&self, mac: Mac) -> bool {
+        self.state == State::Declined && self.id.is_empty() && self.mac == mac
+    }
+
     /// The same address, given back at `now`.
     pub fn released(&self, now: Timestamp) -> Lease {
         Lease {

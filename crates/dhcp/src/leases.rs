@@ -91,8 +91,8 @@ impl Leases {
     }
 
     /// The wall clock may have jumped since the `newest` moment that the store has seen, while no server ran: what was a
-    /// lease then has as long left as it had. Gives those leases, so that they are stored: what is written next makes a
-    /// later moment the newest one.
+    /// lease then has as long left as it had. Gives those leases to be stored as of `now`, in their order: what is
+    /// written makes a later moment the newest one, so that another start does not count the same time again.
     pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) -> Vec<Lease> {
         let unseen = now.since(newest);
         if unseen < DOUBTFUL {
@@ -103,9 +103,13 @@ impl Leases {
             .filter(|lease| lease.is_live(newest))
             .cloned()
             .collect();
+        let latest = doubtful.iter().map(|lease| lease.since).max();
+        let until_now = now.since(latest.unwrap_or(now));
         for lease in &mut doubtful {
             lease.expires = lease.expires.after(unseen);
             self.put(lease.clone());
+            // In memory only once it is stored: what is recent is confirmed as stored.
+            lease.since = lease.since.after(until_now);
         }
         doubtful
     }

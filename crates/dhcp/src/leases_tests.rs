@@ -71,6 +71,30 @@ fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_ha
 }
 
 #[test]
+fn another_start_without_a_client_in_between_counts_no_time_twice() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.11".into());
+    let day = 86_400;
+    // What was written last was no lease any more.
+    let mut stored = vec![
+        lease(10, 1, State::Bound, later(50)),
+        lease(11, 2, State::Released, later(20)),
+    ];
+    stored[1].since = later(20);
+    for start in [day, day + 5, 2 * day, 3 * day] {
+        let newest = stored.iter().map(|lease| lease.since).max().unwrap();
+        let mut leases = Leases::new(&config, stored.clone(), later(start));
+        for held in leases.doubt_time_since(newest, later(start)) {
+            stored.retain(|lease| lease.address != held.address);
+            leases.put(held.clone());
+            stored.push(held);
+        }
+        let left = leases.get(address(10)).unwrap().expires.since(later(start));
+        assert!(left <= Duration::from_secs(30), "{left:?} at {start}");
+        assert!(left >= Duration::from_secs(25), "{left:?} at {start}");
+    }
+}
+
+#[test]
 fn a_clock_that_jumped_by_less_than_a_lease_takes_nothing_off_it() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let stored = vec![lease(10, 1, State::Bound, later(3600))];

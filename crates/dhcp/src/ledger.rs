@@ -34,6 +34,8 @@ pub fn list(directory: &Path) -> Result<Vec<Lease>, LedgerError> {
 
 /// Frees an address: through the running server, or in the journal if none runs. False if nobody had it.
 pub fn release(directory: &Path, address: Ipv4Addr, now: Timestamp) -> Result<bool, LedgerError> {
+    // Whoever names a wrong directory is told so; to open it would make a journal there.
+    Journal::read(directory)?;
     let mut journal = match Journal::open(directory) {
         Err(StoreError::Journal(Unusable::Locked { .. })) => {
             let path = directory.join(control::FILE).display().to_string();
@@ -75,6 +77,14 @@ mod tests {
         assert!(release(directory.path(), stored.address, now).unwrap());
         assert!(!release(directory.path(), stored.address, now).unwrap());
         assert_eq!(list(directory.path()).unwrap()[0].state, State::Released);
+    }
+
+    #[test]
+    fn a_directory_without_leases_is_named_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = release(directory.path(), Ipv4Addr::LOCALHOST, Timestamp(0)).unwrap_err();
+        assert!(error.to_string().contains("leases.journal"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]

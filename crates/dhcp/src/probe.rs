@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::mac::Mac;
 use crate::respond::Arrival;
 use crate::time::Timestamp;
 
@@ -23,6 +24,10 @@ pub struct Waiting {
     pub packet: Vec<u8>,
     /// How it arrived.
     pub arrival: Arrival,
+    /// Who sent it.
+    pub mac: Mac,
+    /// When it was received.
+    pub received: Instant,
 }
 
 /// Every probe under way.
@@ -59,8 +64,10 @@ impl Probes {
         None
     }
 
-    /// Somebody has the address: the message that waited for it, if one did.
-    pub fn answered(&mut self, address: Ipv4Addr) -> Option<Waiting> {
+    /// A station has the address: the message that waited for it, if another one's did. A client that still has the
+    /// address that it asks for is in nobody's way.
+    pub fn answered(&mut self, address: Ipv4Addr, by: Mac) -> Option<Waiting> {
+        self.waiting.get(&address).filter(|waiting| waiting.mac != by)?;
         self.waiting.remove(&address)
     }
 }
@@ -68,11 +75,18 @@ impl Probes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::LazyLock;
+
+    const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 99]);
 
     fn waiting(n: u8) -> Waiting {
+        static RECEIVED: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let received = *RECEIVED;
         Waiting {
             packet: vec![n],
             arrival: Arrival::Broadcast,
+            mac: Mac([2, 0, 0, 0, 0, n]),
+            received,
         }
     }
 
@@ -82,11 +96,24 @@ mod tests {
         let (one, two) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         assert!(probes.start(one, waiting(1), Timestamp(0)) && probes.start(two, waiting(2), Timestamp(10)));
         assert_eq!(probes.unanswered(Timestamp(199)), None);
-        assert_eq!(probes.answered(one), Some(waiting(1)));
-        assert_eq!(probes.answered(one), None);
+        assert_eq!(probes.answered(one, STRANGER), Some(waiting(1)));
+        assert_eq!(probes.answered(one, STRANGER), None);
         assert_eq!(probes.unanswered(Timestamp(209)), None);
         assert_eq!(probes.unanswered(Timestamp(210)), Some((two, waiting(2))));
         assert_eq!((probes.unanswered(Timestamp(999)), probes.next()), (None, None));
+    }
+
+    #[test]
+    fn a_client_that_still_has_the_address_that_it_waits_for_is_no_stranger() {
+        let mut probes = Probes::default();
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        probes.start(address, waiting(1), Timestamp(0));
+        assert_eq!(probes.answered(address, waiting(1).mac), None);
+        assert_eq!(
+            probes.answered(address, STRANGER),
+            Some(waiting(1)),
+            "the probe went on"
+        );
     }
 
     #[test]

@@ -233,8 +233,7 @@ fn discover(view: View<'_>, client: &Client<'_>, message: &Message<'_>) -> Resul
         return Err(Silence::ProbeUnderWay);
     }
     let first_time = own.is_none_or(|lease| lease.state == State::Probing);
-    let probing =
-        view.config.conflict_probe || view.config.migration_grace.is_some_and(|until| view.now < until);
+    let probing = view.config.conflict_probe || in_grace(view);
     // Clients behind a relay are on another link, where an ARP probe cannot reach.
     if first_time && probing && !message.is_relayed() {
         return Ok(Action::Probe {
@@ -306,6 +305,11 @@ pub fn conflict(address: Ipv4Addr, mac: crate::mac::Mac, config: &Config, now: T
         since: now,
         expires,
     }
+}
+
+/// Whether clients of a former server may still have its leases.
+fn in_grace(view: View<'_>) -> bool {
+    view.config.migration_grace.is_some_and(|until| view.now < until)
 }
 
 /// Whether this server serves clients that nobody named.

@@ -8,9 +8,11 @@
 //! the last commit is done, or when a socket fails for good.
 
 mod desk;
+mod lines;
 mod rogues;
 mod standing;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -22,8 +24,11 @@ use tracing::info;
 
 use crate::config::Config;
 use crate::control::Command;
+use crate::lease::Lease;
+use crate::mac::Mac;
 use crate::machines::Machines;
 use crate::metrics::Metrics;
+use crate::respond::MAX_PER_MAC;
 use crate::socket::{Inbox, Outbox, Ready, Socket};
 use crate::store::{LeaseStore, StoreError, Update};
 use crate::time::{Clock, Timestamp};
@@ -32,6 +37,12 @@ use desk::Desk;
 /// How many full batches of packets share one commit at most. More of them cost no more of the disk; the bound keeps
 /// a flood from putting the commit off.
 const GATHERED: usize = 8;
+
+/// From so many leases on that wait for a commit, which only a slow store lets come together, each client adds no more
+/// than it may hold.
+const CROWDED: usize = 256;
+/// The most leases that wait for a commit. A store that is so far behind is not helped by more of them.
+const MOST_WAITING: usize = 4096;
 
 /// What tells the server about the world.
 pub struct Feeds {
@@ -130,12 +141,38 @@ pub async fn run<S: LeaseStore>(
 /// Leases that are stored together, and the answers that wait for it.
 #[derive(Debug, Default)]
 struct Batch {
-    leases: Vec<crate::lease::Lease>,
-    /// The answer to each lease, by its place in `answers`; nothing for what needs none.
-    answer_of: Vec<Option<usize>>,
+    leases: Vec<Lease>,
+    /// The answer to each lease; nothing for what needs none.
+    answer_of: Vec<Option<Answer>>,
     answers: Outbox,
     /// When its first message came in.
     since: Option<Instant>,
+    /// What each client added since it is crowded.
+    late: HashMap<Mac, usize>,
+}
+
+impl Batch {
+    /// Whether another lease of this client may wait, so that one that floods the network leaves room for others.
+    fn admits(&mut self, mac: Mac) -> bool {
+        match self.leases.len() {
+            ..CROWDED => true,
+            MOST_WAITING.. => false,
+            _ => {
+                let added = self.late.entry(mac).or_default();
+                *added += 1;
+                *added <= MAX_PER_MAC
+            }
+        }
+    }
+}
+
+/// An answer that waits for a commit.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    /// Its place among the answers.
+    place: usize,
+    /// The transaction that it ends.
+    xid: [u8; 4],
 }
 
 /// Waits for one thing to happen and handles it. True when the server should end.
@@ -197,5 +234,37 @@ async fn next(updates: &mut Option<mpsc::Receiver<Update>>) -> Option<Update> {
     match updates {
         Some(updates) => updates.recv().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::State;
+    use crate::testing::battery::lease;
+
+    /// How many of the leases a client gets into a batch, if it asks again and again.
+    fn flood(batch: &mut Batch, client: u8) -> usize {
+        let lease = lease(1, client, State::Bound);
+        let admitted = (0..2 * MOST_WAITING).filter(|_| {
+            let admitted = batch.admits(lease.mac);
+            if admitted {
+                batch.leases.push(lease.clone());
+            }
+            admitted
+        });
+        admitted.count()
+    }
+
+    #[test]
+    fn a_client_that_floods_a_slow_store_leaves_room_for_others_and_all_together_are_bounded() {
+        let mut batch = Batch::default();
+        assert_eq!(flood(&mut batch, 1), CROWDED + MAX_PER_MAC);
+        for client in 2..=u8::MAX {
+            flood(&mut batch, client);
+            assert!(batch.leases.len() <= MOST_WAITING);
+        }
+        assert!(batch.leases.iter().any(|lease| lease.mac.0[5] == 200));
+        assert_eq!(batch.leases.len(), MOST_WAITING);
     }
 }

@@ -7,7 +7,7 @@
 
 mod netns;
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -299,18 +299,6 @@ fn the_server_finds_a_stranger_before_it_offers_its_address() {
     );
 }
 
-/// Broadcasts one packet from a station.
-fn broadcast(station: &Namespace, from: u16, to: u16, packet: &[u8]) {
-    station.enter(|| {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, from)).unwrap();
-        socket2::SockRef::from(&socket)
-            .bind_device(Some(b"eth0"))
-            .unwrap();
-        socket.set_broadcast(true).unwrap();
-        socket.send_to(packet, (Ipv4Addr::BROADCAST, to)).unwrap();
-    });
-}
-
 #[test]
 fn another_server_on_the_link_is_reported_by_its_answers_and_by_clients_that_chose_it() {
     let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(SPEC));
@@ -322,7 +310,7 @@ fn another_server_on_the_link_is_reported_by_its_answers_and_by_clients_that_cho
         .at(0, &[2])
         .server(ip(66))
         .build();
-    broadcast(&intruder, 67, 68, &offer);
+    intruder.broadcast(67, 68, &offer);
     await_that("its answer is heard", || {
         home.log()
             .contains("event RogueServer: the DHCP server 192.168.100.66")
@@ -331,7 +319,7 @@ fn another_server_on_the_link_is_reported_by_its_answers_and_by_clients_that_cho
         .server(ip(67))
         .requested(ip(70))
         .build();
-    broadcast(&station, 68, 67, &request);
+    station.broadcast(68, 67, &request);
     await_that("its client is heard", || {
         home.log()
             .contains("event RogueServer: the DHCP server 192.168.100.67")

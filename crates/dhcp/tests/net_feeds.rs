@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netns::relay::Relay;
-use netns::{Lan, await_that};
+use netns::{Lan, Namespace, await_that};
 use oooi_api::dhcp_server::{DhcpServerSpec, UnknownClients};
 use oooi_api::report::Recorded;
 use oooi_dhcp::config::Config;
 use oooi_dhcp::lease::{Lease, State};
 use oooi_dhcp::mac::Mac;
 use oooi_dhcp::machines::{Machine, Machines};
+use oooi_dhcp::message::MessageType;
 use oooi_dhcp::metrics::Metrics;
 use oooi_dhcp::server::{self, Feeds};
 use oooi_dhcp::socket::Socket;
@@ -37,16 +38,21 @@ fn ip(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 100, last)
 }
 
-/// A store that fails while it is told to.
-struct Failing<S>(S, Arc<AtomicBool>);
+/// A store that fails while it is told to, or takes its time.
+struct Failing<S> {
+    store: S,
+    failing: Arc<AtomicBool>,
+    held: watch::Receiver<bool>,
+}
 
 impl<S: LeaseStore> LeaseStore for Failing<S> {
     async fn load(&mut self) -> Result<Loaded, StoreError> {
-        self.0.load().await
+        self.store.load().await
     }
 
     async fn commit(&mut self, leases: &[Lease]) -> Result<Vec<Exception>, StoreError> {
-        if self.1.load(Ordering::SeqCst) {
+        self.held.wait_for(|held| !held).await.unwrap();
+        if self.failing.load(Ordering::SeqCst) {
             let source = std::io::ErrorKind::StorageFull.into();
             return Err(StoreError::Io {
                 step: "cannot write to",
@@ -54,15 +60,18 @@ impl<S: LeaseStore> LeaseStore for Failing<S> {
                 source,
             });
         }
-        self.0.commit(leases).await
+        self.store.commit(leases).await
     }
 }
 
 /// A running server, as a test sees it.
 struct World<'a> {
+    /// The relay's host.
+    station: &'a Namespace,
     relay: &'a Relay,
     machines: &'a watch::Sender<Arc<Machines>>,
     failing: &'a AtomicBool,
+    held: &'a watch::Sender<bool>,
     shared: &'a Shared,
     report: &'a Recorded,
     registry: &'a Registry,
@@ -70,10 +79,27 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    fn metric(&self, line: &str) -> bool {
+    fn metrics_page(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, self.registry).unwrap();
-        text.lines().any(|found| found == line)
+        text
+    }
+
+    fn metric(&self, line: &str) -> bool {
+        self.metrics_page().lines().any(|found| found == line)
+    }
+
+    /// How many messages got no answer since their lease was not stored.
+    fn not_stored(&self) -> u64 {
+        let name = "oooi_dhcp_messages_ignored_total{reason=\"not_stored\"} ";
+        let page = self.metrics_page();
+        let value = page.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap().parse().unwrap()
+    }
+
+    /// A number of the last report.
+    fn count(&self, name: &str) -> Option<i64> {
+        self.report.latest()?.counts.get(name).copied()
     }
 
     fn lease(&self, address: Ipv4Addr) -> Option<Lease> {
@@ -117,7 +143,12 @@ fn with_past(
     let seen = metrics.clone();
     let (ready, is_ready) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
-    let store = Failing(shared.store(), failing.clone());
+    let (hold, held) = watch::channel(false);
+    let store = Failing {
+        store: shared.store(),
+        failing: failing.clone(),
+        held,
+    };
     std::thread::scope(|scope| {
         let (server, told) = (&lan.server, report.clone());
         scope.spawn(move || {
@@ -143,9 +174,11 @@ fn with_past(
         });
         is_ready.blocking_recv().unwrap();
         let world = World {
+            station: &station,
             relay: &relay,
             machines: &machines,
             failing: &failing,
+            held: &hold,
             shared: &shared,
             report: &report,
             registry: &registry,
@@ -179,7 +212,7 @@ fn a_machine_gets_its_name_and_its_lease_is_freed_when_it_is_gone() {
             });
             while world.relay.receive().is_some() {}
             world.relay.send(
-                Packet::new(oooi_dhcp::message::MessageType::Request, WORKER)
+                Packet::new(MessageType::Request, WORKER)
                     .server(SERVER)
                     .requested(ip(17))
                     .option(55, &[12]),
@@ -274,6 +307,9 @@ fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
                 assert!(world.relay.receive().is_none(), "nothing may be acknowledged");
             }
             assert!(world.shared.leases().is_empty());
+            let acknowledged =
+                |n| world.metric(&format!("oooi_dhcp_messages_sent_total{{type=\"ack\"}} {n}"));
+            assert!(acknowledged(0), "what did not leave is not counted");
             assert!(
                 world.metric("oooi_dhcp_store_failures_total 2")
                     && world.metric("oooi_dhcp_store_available 0")
@@ -283,8 +319,8 @@ fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
             world.relay.select(WORKER, offer.yiaddr());
             assert_eq!(world.relay.expect("an ACK").kind(), 5);
             assert_eq!(world.lease(offer.yiaddr()).unwrap().state, State::Bound);
-            await_that("the metric follows", || {
-                world.metric("oooi_dhcp_store_available 1")
+            await_that("the metrics follow", || {
+                world.metric("oooi_dhcp_store_available 1") && acknowledged(1)
             });
             let events: Vec<&str> = world.report.events().iter().map(|event| event.reason).collect();
             assert_eq!(
@@ -324,6 +360,94 @@ fn a_full_pool_is_said_once() {
                         && report.counts["totalLeases"] == 1
                 })
             });
+        },
+    );
+}
+
+#[test]
+fn a_client_that_floods_a_slow_store_leaves_room_for_others() {
+    with_server(
+        |_| {},
+        |world| {
+            world.relay.discover(WORKER);
+            let address = world.relay.expect("an offer").yiaddr();
+            world.held.send_replace(true);
+            let mut name = 0_u32;
+            await_that("no more of its leases wait", || {
+                for _ in 0..256 {
+                    // Under ever new names, so that what is stored already is never enough.
+                    name += 1;
+                    let request = Packet::new(MessageType::Request, WORKER).server(SERVER);
+                    let named = request.option(12, format!("worker-{name}").as_bytes());
+                    world.relay.send(named.requested(address));
+                }
+                world.not_stored() > 0
+            });
+            world.relay.discover(STRANGER);
+            let offer = world.relay.expect("an offer").yiaddr();
+            let before = world.not_stored();
+            world.relay.select(STRANGER, offer);
+            // Packets are handled in order: with this offer the one before was.
+            world.relay.discover(STRANGER);
+            world.relay.expect("another offer");
+            assert_eq!(world.not_stored(), before, "it waits for the store");
+            world.held.send_replace(false);
+            await_that("it is stored", || {
+                world.lease(offer).is_some_and(|lease| lease.mac == STRANGER)
+            });
+        },
+    );
+}
+
+#[test]
+fn a_lease_stands_while_its_renewal_under_another_identifier_is_not_stored() {
+    let machine = Machine {
+        name: "worker-1".into(),
+        address: None,
+    };
+    with_past(
+        &[],
+        Machines::complete([(WORKER, machine)]),
+        |_| {},
+        |world| {
+            world.relay.discover(WORKER);
+            let address = world.relay.expect("an offer").yiaddr();
+            world.relay.select(WORKER, address);
+            assert_eq!(world.relay.expect("an ACK").kind(), 5);
+            world.failing.store(true, Ordering::SeqCst);
+            let renewal = Packet::new(MessageType::Request, WORKER).ciaddr(address);
+            world.relay.send(renewal.client_id(b"\xffinitrd"));
+            await_that("the store fails", || world.count("storeFailing") == Some(1));
+            assert_eq!(world.count("activeLeases"), Some(1));
+        },
+    );
+}
+
+#[test]
+fn another_server_is_reported_at_once() {
+    with_server(
+        |_| {},
+        |world| {
+            await_that("the server runs", || world.count("rogueServers") == Some(0));
+            let other = Packet::new(MessageType::Request, WORKER).server(ip(77));
+            world.relay.send(other.requested(ip(10)));
+            await_that("the report says so", || world.count("rogueServers") == Some(1));
+        },
+    );
+}
+
+#[test]
+fn the_time_of_a_probe_counts_for_the_offer_and_the_probe_itself_is_no_answer() {
+    with_server(
+        |spec| spec.lease_config.conflict_probe = Some(true),
+        |world| {
+            let discover = Packet::new(MessageType::Discover, WORKER).build();
+            world.station.broadcast(68, 67, &discover);
+            await_that("an offer leaves after the probe", || {
+                world.metric("oooi_dhcp_answer_seconds_count 1")
+            });
+            assert!(world.metric("oooi_dhcp_messages_sent_total{type=\"offer\"} 1"));
+            assert!(world.metric("oooi_dhcp_answer_seconds_bucket{le=\"0.1024\"} 0"));
         },
     );
 }

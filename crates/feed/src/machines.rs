@@ -1,12 +1,13 @@
 //! Virtual machines: KubeVirt's `VirtualMachineInstance`s, watched, become the index that the DHCP server looks up.
 //!
 //! A machine's hardware addresses are those of its specification, filled at admission and stable through a live
-//! migration; for an interface without one the status says it, which may lag the machine's first packets. The
-//! machine's name is its node's name.
+//! migration; for an interface without one the status says it, which may lag the machine's first packets. What was
+//! once a hardware address of a machine stays one until the machine is gone: a status that lacks it for a moment must not
+//! free the lease of a machine that runs. The machine's name is its node's name.
 //!
 //! Where KubeVirt is not installed the index stays empty, and fills when it comes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -28,36 +29,23 @@ pub fn follow(client: Client, namespace: Option<&str>) -> watch::Receiver<Arc<Ma
     let mut watching = Watching::new(api, watcher::Config::default(), "VirtualMachineInstances");
     let (sender, receiver) = watch::channel(Arc::<Machines>::default());
     tokio::spawn(async move {
-        let mut known: BTreeMap<(String, String), Interfaces> = BTreeMap::new();
+        let mut known = Known::default();
         loop {
             let seen = tokio::select! {
                 () = sender.closed() => return,
                 seen = watching.next() => seen,
             };
             match seen {
-                Seen::All(all) => {
-                    known = all
-                        .iter()
-                        .map(|machine| (key(machine), interfaces(machine)))
-                        .collect();
-                }
-                Seen::Put(machine) => {
-                    let interfaces = interfaces(&machine);
-                    // Machines change all the time, in ways that do not matter here.
-                    if known.get(&key(&machine)) == Some(&interfaces) {
-                        continue;
-                    }
-                    known.insert(key(&machine), interfaces);
-                }
+                Seen::All(all) => known.replace(&all),
+                // Machines change all the time, in ways that do not matter here.
+                Seen::Put(machine) if !known.put(&machine) => continue,
+                Seen::Put(_) => {}
                 Seen::Gone(machine) => {
-                    known.remove(&key(&machine));
+                    known.0.remove(&Key::of(&machine));
                 }
                 Seen::Lost => continue,
             }
-            let index = known
-                .iter()
-                .flat_map(|((_, name), interfaces)| machines(name, interfaces));
-            let next = Arc::new(Machines::complete(index));
+            let next = Arc::new(known.index());
             sender.send_if_modified(|current| {
                 let news = *current != next;
                 *current = next.clone();
@@ -79,8 +67,54 @@ pub fn index(all: &[VirtualMachineInstance]) -> Machines {
 /// The interfaces of one machine: the hardware address, and the address that is seen there.
 type Interfaces = Vec<(Mac, Option<Ipv4Addr>)>;
 
-fn key(machine: &VirtualMachineInstance) -> (String, String) {
-    (machine.namespace().unwrap_or_default(), machine.name_any())
+/// One life of a machine: a new one of the same name has another uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Key {
+    fn of(machine: &VirtualMachineInstance) -> Self {
+        Key {
+            namespace: machine.namespace().unwrap_or_default(),
+            name: machine.name_any(),
+            uid: machine.uid().unwrap_or_default(),
+        }
+    }
+}
+
+/// All machines, with all that is known of their interfaces.
+#[derive(Debug, Default)]
+struct Known(BTreeMap<Key, Interfaces>);
+
+impl Known {
+    /// All machines that there are.
+    fn replace(&mut self, all: &[VirtualMachineInstance]) {
+        let present: BTreeSet<Key> = all.iter().map(Key::of).collect();
+        self.0.retain(|key, _| present.contains(key));
+        for machine in all {
+            self.put(machine);
+        }
+    }
+
+    /// A machine is new or changed. Whether that matters.
+    fn put(&mut self, machine: &VirtualMachineInstance) -> bool {
+        let mut now = interfaces(machine);
+        let known = self.0.entry(Key::of(machine)).or_default();
+        let missing = |(mac, _): &&(Mac, Option<Ipv4Addr>)| now.iter().all(|(other, _)| other != mac);
+        let kept: Interfaces = known.iter().filter(missing).copied().collect();
+        now.extend(kept);
+        let news = *known != now;
+        *known = now;
+        news
+    }
+
+    fn index(&self) -> Machines {
+        let all = self.0.iter();
+        Machines::complete(all.flat_map(|(key, interfaces)| machines(&key.name, interfaces)))
+    }
 }
 
 fn machines(name: &str, interfaces: &Interfaces) -> impl Iterator<Item = (Mac, Machine)> {
@@ -194,5 +228,37 @@ mod tests {
         let addresses: Vec<Option<Ipv4Addr>> =
             interfaces(&machine).iter().map(|(_, address)| *address).collect();
         assert_eq!(addresses, [None, Some(Ipv4Addr::new(192, 168, 100, 7)), None]);
+    }
+
+    /// A machine whose only interface has a hardware address by the status alone.
+    fn observed(uid: &str, mac: Option<&str>) -> VirtualMachineInstance {
+        machine(serde_json::json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "w", "namespace": "n", "uid": uid},
+            "spec": {"domain": {"devices": {"interfaces": [{"name": "a"}]}}},
+            "status": {"interfaces": [{"name": "a", "mac": mac}]},
+        }))
+    }
+
+    #[test]
+    fn a_machine_keeps_its_hardware_address_until_it_is_gone() {
+        let (first, second) = ("02:00:00:00:00:01", "02:00:00:00:00:02");
+        let macs = |known: &Known| -> BTreeSet<String> {
+            known.index().iter().map(|(mac, _)| mac.to_string()).collect()
+        };
+        let mut known = Known::default();
+        assert!(known.put(&observed("1", Some(first))));
+        assert!(!known.put(&observed("1", None)), "no news");
+        assert_eq!(macs(&known), [first.to_owned()].into());
+        known.replace(&[observed("1", None)]);
+        assert_eq!(macs(&known), [first.to_owned()].into());
+        assert!(known.put(&observed("1", Some(second))));
+        assert_eq!(macs(&known), [first.to_owned(), second.to_owned()].into());
+        known.replace(&[observed("2", Some(second))]);
+        assert_eq!(
+            macs(&known),
+            [second.to_owned()].into(),
+            "another of the same name"
+        );
     }
 }

@@ -196,3 +196,42 @@ async fn a_commit_that_is_refused_says_why() {
         .to_string();
     assert!(error.contains("metadata.name"), "{error}");
 }
+
+#[tokio::test]
+async fn a_server_without_shared_leases_is_an_error_that_names_the_way() {
+    let bed = Bed::new("storage").await;
+    let namespace = bed.namespace.name();
+    let asked = async |server: &str| leases::are_shared(bed.client.clone(), namespace, server).await;
+    let error = asked("nobody").await.unwrap_err().to_string();
+    assert!(error.contains("there is no DHCPServer nobody"), "{error}");
+
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/dhcpserver.yaml");
+    let embedded = std::fs::read_to_string(example)
+        .unwrap()
+        .replace("namespace: clusters", &format!("namespace: {namespace}"));
+    bed.namespace.apply(&embedded).await.unwrap();
+    let error = asked("my-cluster-dhcp").await.unwrap_err().to_string();
+    let way = format!("kubectl exec -n {namespace} deploy/my-cluster-dhcp -- /oooi leases");
+    assert!(error.contains(&way), "{error}");
+
+    let shared = embedded.replace("leaseConfig:", "leaseConfig:\n    storage: Kubernetes");
+    bed.namespace.apply(&shared).await.unwrap();
+    asked("my-cluster-dhcp").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_client_repeats_meets_one_fate() {
+    let bed = Bed::new("repeated").await;
+    let (mut store, _updates) = opened(&bed, bed.dhcp.clone()).await;
+    let mine = lease(1, 1, State::Bound);
+    let last = renewed(&mine, 9);
+    let mut batch = vec![mine; 2000];
+    batch.extend([last.clone(), lease(1, 3, State::Bound), lease(1, 3, State::Bound)]);
+    let lost = |index| Exception {
+        index,
+        fate: Fate::Taken(last.clone()),
+    };
+    assert_eq!(store.commit(&batch).await.unwrap(), [lost(2001), lost(2002)]);
+    let stored = leases::list(bed.client.clone(), bed.namespace.name(), "tenant-dhcp").await;
+    assert_eq!(stored.unwrap(), [last]);
+}

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use oooi_api::DhcpServer;
 use oooi_api::dhcp_server::LeaseStorage;
+use oooi_api::foreign::VirtualMachineInstance;
 use oooi_dhcp::config::Config;
+use oooi_dhcp::machines::Machines;
 use oooi_dhcp::metrics::Metrics;
 use oooi_dhcp::server::Feeds;
 use oooi_dhcp::socket::Socket;
@@ -20,7 +22,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
 use crate::observe::{self, Bind};
-use crate::own::{Followed, OwnArgs};
+use crate::own::{Followed, InCluster, OwnArgs};
 use crate::{Outcome, block_on, until_signal};
 
 /// Run one DHCP server from its own resource
@@ -62,9 +64,11 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     // Where leases are kept is settled at the start: what one store has given, another would give again.
     let storage = Arc::new(OnceLock::new());
     let seen = storage.clone();
+    let (listed, machines) = watch::channel(Arc::default());
     let build = move |documents: &[oooi_manifest::Document]| {
-        let (config, storage) = read(documents, &local)?;
+        let (config, storage, machines) = read(documents, &local)?;
         seen.get_or_init(|| storage);
+        listed.send_replace(Arc::new(machines));
         Ok(config)
     };
     let followed = args.own.follow::<DhcpServer, _, _>(build).await?;
@@ -75,7 +79,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             let store = ClusterStore::new(own.client.clone(), &own.namespace, &own.name, cluster.uid.clone());
             // Whoever wants to free a lease does so by its resource; the sender is kept so that nothing is heard.
             let (_commands, commands) = mpsc::channel(1);
-            run_with(args, socket, followed, store, commands).await
+            run_with(args, socket, followed, machines, store, commands).await
         }
         None if shared => anyhow::bail!(
             "leaseConfig.storage is Kubernetes, and no cluster is named: pass --namespace and --name, or set it to Embedded"
@@ -84,7 +88,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             let store = Journal::open(&args.state_dir)?;
             let commands = control::listen(&args.state_dir)
                 .with_context(|| format!("no commands can be taken in {}", args.state_dir.display()))?;
-            run_with(args, socket, followed, store, commands).await
+            run_with(args, socket, followed, machines, store, commands).await
         }
     }
 }
@@ -93,22 +97,24 @@ async fn run_with<S: LeaseStore>(
     args: &Args,
     socket: Socket,
     followed: Followed<Config>,
+    listed: watch::Receiver<Arc<Machines>>,
     store: S,
     commands: mpsc::Receiver<control::Command>,
 ) -> anyhow::Result<Outcome> {
-    // Machines are only known where there is a cluster; the sender is kept so that none are waited for.
-    let (_none, none) = watch::channel(Arc::default());
-    let machines = followed.cluster.as_ref().map(|cluster| {
-        let own = &cluster.own;
-        let machines = oooi_feed::machines::follow(own.client.clone(), args.machine_namespace.as_deref());
-        oooi_feed::servers::join(own.client.clone(), &own.namespace, machines)
-    });
+    let machines = match &followed.cluster {
+        Some(InCluster { own, .. }) => {
+            let machines = oooi_feed::machines::follow(own.client.clone(), args.machine_namespace.as_deref());
+            oooi_feed::servers::join(own.client.clone(), &own.namespace, machines)
+        }
+        // Without a cluster the machines are those of the manifests.
+        None => listed,
+    };
     let mut registry = Registry::default();
     followed.accepted.register(&mut registry);
     let metrics = Metrics::register(&mut registry);
     let feeds = Feeds {
         config: followed.config,
-        machines: machines.unwrap_or(none),
+        machines,
         commands,
     };
     let ready = metrics.clone();
@@ -132,7 +138,7 @@ async fn run_with<S: LeaseStore>(
 fn read(
     documents: &[oooi_manifest::Document],
     local: &[Ipv4Addr],
-) -> Result<(Config, LeaseStorage), Vec<oooi_manifest::Mistake>> {
+) -> Result<(Config, LeaseStorage, Machines), Vec<oooi_manifest::Mistake>> {
     let document = oooi_manifest::only(documents, "DHCPServer")?;
     let resource: DhcpServer = document.decode().map_err(|mistake| vec![mistake])?;
     let config = Config::from_spec(&resource.spec, local).map_err(|found| -> Vec<_> {
@@ -141,5 +147,36 @@ fn read(
             .map(|m| document.mistake(&m.path, &m.message))
             .collect()
     })?;
-    Ok((config, resource.spec.lease_config.storage.unwrap_or_default()))
+    let machines: Vec<VirtualMachineInstance> =
+        oooi_manifest::all(documents, "kubevirt.io/v1", "VirtualMachineInstance")?;
+    let storage = resource.spec.lease_config.storage.unwrap_or_default();
+    Ok((config, storage, oooi_feed::machines::index(&machines)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use oooi_dhcp::mac::Mac;
+    use oooi_manifest::Source;
+
+    use super::*;
+
+    #[test]
+    fn machines_beside_the_server_are_known_by_name() {
+        let stream = concat!(
+            include_str!("../../../../examples/dhcpserver.yaml"),
+            "---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-1}
+spec: {domain: {devices: {interfaces: [{name: vlan, macAddress: '02:00:00:00:00:07'}]}}}
+"
+        );
+        let documents = oooi_manifest::read(&Source::new("stream.yaml", stream)).unwrap();
+        let (_, _, machines) = read(&documents, &[]).unwrap();
+        let machine = machines.get(Mac([2, 0, 0, 0, 0, 7])).unwrap();
+        assert_eq!(&*machine.name, "worker-1");
+        assert!(machines.complete, "nobody else tells of machines");
+    }
 }

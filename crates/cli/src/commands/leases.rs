@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
-use oooi_dhcp::control;
 use oooi_dhcp::lease::Lease;
-use oooi_dhcp::store::journal::Journal;
+use oooi_dhcp::ledger;
 use oooi_dhcp::time::Timestamp;
 use oooi_doctor::style::{Colour, Style};
 use oooi_doctor::table::{Cell, table};
@@ -59,6 +58,8 @@ enum Action {
     },
 }
 
+const NO_LEASES: &str = "the leases cannot be used: --state-dir is where `oooi dhcp` or `oooi up` keeps them";
+
 /// Shows or frees.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     match &args.action {
@@ -70,16 +71,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn release(args: &Args, address: Ipv4Addr) -> anyhow::Result<Outcome> {
     let released = match (&args.namespace, &args.server) {
         (Some(namespace), Some(server)) => block_on(async {
-            let client = oooi_feed::cluster::connect().await?;
+            let client = connect(namespace, server).await?;
             let now = Timestamp::wall();
             Ok(oooi_feed::leases::release(client, namespace, server, address, now).await?)
         })?,
-        _ => control::release(&args.state_dir, address).with_context(|| {
-            format!(
-                "no server answers in {}: is `oooi dhcp` running with this --state-dir?",
-                args.state_dir.display()
-            )
-        })?,
+        _ => ledger::release(&args.state_dir, address, Timestamp::wall()).context(NO_LEASES)?,
     };
     if !released {
         bail!("nobody has {address}: `oooi leases` shows who has what");
@@ -89,16 +85,13 @@ fn release(args: &Args, address: Ipv4Addr) -> anyhow::Result<Outcome> {
 }
 
 fn show(args: &Args) -> anyhow::Result<Outcome> {
-    let mut leases = match (&args.namespace, &args.server) {
+    let leases = match (&args.namespace, &args.server) {
         (Some(namespace), Some(server)) => block_on(async {
-            let client = oooi_feed::cluster::connect().await?;
+            let client = connect(namespace, server).await?;
             Ok(oooi_feed::leases::list(client, namespace, server).await?)
         })?,
-        _ => Journal::read(&args.state_dir).context(
-            "there are no leases to show: --state-dir is where `oooi dhcp` or `oooi up` keeps them",
-        )?,
+        _ => ledger::list(&args.state_dir).context(NO_LEASES)?,
     };
-    leases.sort_by_key(|lease| lease.address);
     let now = Timestamp::wall();
     let rows: Vec<Value> = leases.iter().map(|lease| row(lease, now)).collect();
     match args.output {
@@ -108,6 +101,13 @@ fn show(args: &Args) -> anyhow::Result<Outcome> {
         Output::Table => print!("{}", screen(&rows, terminal::style())),
     }
     Ok(Outcome::Done)
+}
+
+/// The way to the cluster in which the leases of a DHCPServer are kept.
+async fn connect(namespace: &str, server: &str) -> anyhow::Result<kube::Client> {
+    let client = oooi_feed::cluster::connect().await?;
+    oooi_feed::leases::are_shared(client.clone(), namespace, server).await?;
+    Ok(client)
 }
 
 fn document(rows: Vec<Value>) -> Value {

@@ -34,7 +34,7 @@ fn kind(code: u8) -> Kind {
             Kind::Text
         }
         119 => Kind::Domains,
-        121 | 249 => Kind::Routes,
+        249 => Kind::Routes,
         _ => Kind::Any,
     }
 }
@@ -53,7 +53,8 @@ fn owned_elsewhere(number: u8, set: &OptionSet) -> Option<&'static str> {
         code::MTU if set.get(number).is_some() => "networkConfig.mtu says it already",
         code::NTP_SERVERS if set.get(number).is_some() => "networkConfig.ntpServers says it already",
         code::DOMAIN_SEARCH if set.get(number).is_some() => "networkConfig.searchDomains says it already",
-        code::CLASSLESS_ROUTES if set.get(number).is_some() => "networkConfig.routes says it already",
+        // Its default route must be there too, or clients would have none.
+        code::CLASSLESS_ROUTES => "write networkConfig.routes",
         50 | 52..=57 | 61 | 80..=82 | 90 => "the protocol itself uses it",
         _ => return None,
     })

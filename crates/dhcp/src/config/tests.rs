@@ -65,6 +65,19 @@ options: [{code: 43, value: 0x0102}, {code: 150, value: '10.0.0.8,10.0.0.9'}, {c
 }
 
 #[test]
+fn a_default_route_of_ones_own_is_the_only_one() {
+    let made = config(|spec| {
+        let route = |destination: &str| oooi_api::dhcp_server::StaticRoute {
+            destination: destination.into(),
+            gateway: "192.168.100.9".into(),
+        };
+        spec.network_config.routes = vec![route("0.0.0.0/0"), route("10.0.0.0/8")];
+    });
+    let expected = [0, 192, 168, 100, 9, 8, 10, 192, 168, 100, 9];
+    assert_eq!(made.options.get(121), Some(&expected[..]));
+}
+
+#[test]
 fn all_mistakes_are_said_at_once_with_their_fields() {
     let mistakes = read(
         "networkConfig:
@@ -208,7 +221,10 @@ fn a_form_that_contradicts_the_option_is_refused() {
         b"\x01a\x07example\0\x01b\x07example\0"
     );
     assert!(made(42, "0x0102", None).is_err(), "two bytes are no address");
-    assert!(made(121, "10.0.0.0/8", None).is_err());
+    for value in ["10.0.0.0/8", "0x080a0a000001"] {
+        let mistakes = made(121, value, None).unwrap_err().to_string();
+        assert!(mistakes.contains("write networkConfig.routes"), "{mistakes}");
+    }
     assert!(made(53, "1", None).is_err());
     assert!(made(6, "192.168.100.9", None).is_err(), "dnsServers says it");
     assert!(made(300, "x", None).is_err());

@@ -8,7 +8,7 @@ use super::{MAX_PER_MAC, Silence, View, serves_anybody};
 use crate::config::Reservation;
 use crate::lease::{Lease, State};
 use crate::mac::Mac;
-use crate::machines::{Machine, Machines};
+use crate::machines::Machine;
 use crate::message::{Message, MessageType};
 use crate::reply::{Destination, Reply, Times};
 
@@ -16,7 +16,7 @@ use crate::reply::{Destination, Reply, Times};
 pub(super) struct Client<'a> {
     pub(super) mac: Mac,
     pub(super) id: &'a [u8],
-    machines: &'a Machines,
+    view: View<'a>,
     machine: Option<&'a Machine>,
     reservation: Option<&'a Reservation>,
 }
@@ -26,7 +26,7 @@ impl<'a> Client<'a> {
         let id = message.identity();
         Client {
             mac: message.mac,
-            machines: view.machines,
+            view,
             machine: view.machines.get(message.mac),
             reservation: view.config.reservations.of(message.mac, id),
             id,
@@ -35,27 +35,30 @@ impl<'a> Client<'a> {
 
     /// Whether the client is reserved or a known machine.
     pub(super) fn is_known(&self) -> bool {
-        self.machine.is_some() || self.reservation.is_some()
+        self.machine.is_some() || self.reservation.is_some() || self.was_machine()
+    }
+
+    /// Whether the client was a machine when it got its lease. While the index of machines is not whole, that is all
+    /// there is to know it by.
+    fn was_machine(&self) -> bool {
+        let View { machines, leases, .. } = self.view;
+        let is_machines = |lease: &Lease| lease.machine && lease.state == State::Bound;
+        !machines.complete && leases.of_mac(self.mac).any(is_machines)
     }
 
     pub(super) fn must_be_served(&self, view: View<'_>) -> Result<(), Silence> {
-        if self.is_known() || serves_anybody(view.config) {
+        if serves_anybody(view.config) || self.is_known() {
             Ok(())
         } else {
             Err(Silence::UnknownClient)
         }
     }
 
-    /// Whether a record is this client's: by hardware address for known machines, whose images may have been
-    /// cloned with their identifiers, and by identifier for everybody else, unless it is a machine's.
+    /// Whether a record is this client's. Either may be a machine though the record does not say so yet.
     pub(super) fn owns(&self, lease: &Lease) -> bool {
-        let same = match self.machine {
-            Some(_) => lease.mac == self.mac,
-            None => {
-                *lease.id == *self.id && (lease.mac == self.mac || self.machines.get(lease.mac).is_none())
-            }
-        };
-        same && lease.state != State::Declined
+        let machine = self.machine.is_some()
+            || lease.mac != self.mac && (self.view.machines.has(lease.mac) || self.was_machine());
+        lease.is_of(self.mac, self.id, machine) && lease.state != State::Declined
     }
 
     /// The latest record of this client.
@@ -137,7 +140,10 @@ impl<'a> Client<'a> {
             Some(lease) if *lease.id == *self.id => lease.id.clone(),
             _ => self.id.into(),
         };
-        let host_name = self.given_name().or_else(|| {
+        // A machine that the index lacks as yet stays one, by its name.
+        let was = former.filter(|lease| lease.machine && !view.machines.complete);
+        let given = self.given_name().or_else(|| was?.host_name.clone());
+        let host_name = given.or_else(|| {
             let name = message.host_name()?;
             let same = former
                 .and_then(|lease| lease.host_name.clone())
@@ -150,7 +156,7 @@ impl<'a> Client<'a> {
             mac: self.mac,
             id,
             host_name,
-            machine: self.machine.is_some(),
+            machine: self.machine.is_some() || was.is_some(),
             state,
             since: view.now,
             expires,

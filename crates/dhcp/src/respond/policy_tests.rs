@@ -65,13 +65,7 @@ fn unknown_clients_are_left_to_others_on_a_shared_network() {
         spec.lease_config.unknown_clients = Some(UnknownClients::Ignore);
         reserve(spec, 1, ip(10));
     });
-    world.machines = Machines::complete([(
-        mac(2),
-        Machine {
-            name: "worker-2".into(),
-            address: None,
-        },
-    )]);
+    world.machines = Machines::complete([machine(2)]);
     assert_eq!(world.lease(1), ip(10));
     assert_eq!(world.lease(2), ip(11));
     assert_eq!(
@@ -92,18 +86,67 @@ fn unknown_clients_are_left_to_others_on_a_shared_network() {
     );
 }
 
+fn machine(n: u8) -> (Mac, Machine) {
+    let machine = Machine {
+        name: format!("worker-{n}").into(),
+        address: None,
+    };
+    (mac(n), machine)
+}
+
+#[test]
+fn until_all_machines_are_known_those_with_a_lease_are_served_and_nobody_is_refused() {
+    let mut world = World::new(|spec| spec.lease_config.unknown_clients = Some(UnknownClients::Ignore));
+    world.machines = Machines::complete([machine(1), machine(2)]);
+    let (one, two) = (world.lease(1), world.lease(2));
+    world.send(Packet::new(MessageType::Release, mac(2)).ciaddr(two));
+
+    // As after a restart: the leases are there, and no machine yet.
+    world.machines = Machines::default();
+    world.wait(1800);
+    assert_eq!(granted(&world.send(renew(1, one).client_id(b"\xffinitrd"))), one);
+    let lease = world.leases.get(one).unwrap();
+    assert!(lease.machine, "it goes when the machine goes");
+    assert_eq!(lease.host_name.as_deref(), Some("worker-1"));
+    assert_eq!(offered(&world.send(discover(1))), one);
+    for packet in [
+        renew(2, two),
+        reboot(3, ip(12)),
+        reboot(3, ELSEWHERE),
+        select(3, one),
+        discover(3),
+    ] {
+        assert_eq!(silence(&world.send(packet)), Silence::UnknownClient);
+    }
+
+    world.machines = Machines::complete([machine(1)]);
+    assert_eq!(
+        refused(&world.send(reboot(3, ip(12)))),
+        "this server does not serve unknown clients"
+    );
+}
+
+#[test]
+fn a_clone_gets_no_machines_address_while_machines_are_not_known() {
+    let mut world = World::new(|_| {});
+    world.machines = Machines::complete([machine(1)]);
+    let address = offered(&world.send(discover(1).client_id(b"\xffclone")));
+    granted(&world.send(select(1, address).client_id(b"\xffclone")));
+    world.machines = Machines::default();
+    let other = offered(&world.send(discover(2).client_id(b"\xffclone")));
+    assert_ne!(other, address);
+    granted(&world.send(select(2, other).client_id(b"\xffclone")));
+    world.wait(1800);
+    assert_eq!(
+        offered(&world.send(discover(1).client_id(b"\xffclone"))),
+        address,
+        "nor does the machine get the clone's"
+    );
+}
+
 #[test]
 fn machines_cloned_with_one_identifier_get_an_address_each() {
     let mut world = World::new(|_| {});
-    let machine = |n| {
-        (
-            mac(n),
-            Machine {
-                name: format!("worker-{n}").into(),
-                address: None,
-            },
-        )
-    };
     world.machines = Machines::complete([machine(1), machine(2)]);
     let first = offered(&world.send(discover(1).client_id(b"\xffclone")));
     let second = offered(&world.send(discover(2).client_id(b"\xffclone")));
@@ -270,4 +313,25 @@ fn clients_of_a_replaced_server_keep_free_addresses_during_the_grace() {
         "no lease of the address is known"
     );
     assert!(matches!(world.send(discover(6)), Action::Offer { .. }));
+}
+
+#[test]
+fn a_client_of_a_replaced_server_keeps_the_address_that_it_answered_a_probe_for() {
+    let until: jiff::Timestamp = T0.after(Duration::from_secs(60)).into();
+    let mut world = World::new(|spec| spec.lease_config.migration_grace = Some(until.to_string()));
+    for last in [15, 16, 17] {
+        let quarantine = conflict(ip(last), mac(last), &world.config, world.now);
+        world.leases.put(quarantine);
+    }
+    assert_eq!(granted(&world.send(renew(15, ip(15)))), ip(15));
+    assert_eq!(granted(&world.send(reboot(16, ip(16)))), ip(16));
+    assert_eq!(
+        refused(&world.send(renew(1, ip(17)))),
+        "another station uses the address"
+    );
+    world.wait(60);
+    assert_eq!(
+        refused(&world.send(renew(17, ip(17)))),
+        "another station uses the address"
+    );
 }

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use super::client::Client;
-use super::{Action, RECENT, Silence, View, serves_anybody};
-use crate::lease::State;
+use super::{Action, RECENT, Silence, View, in_grace, serves_anybody};
+use crate::lease::{Lease, State};
 use crate::message::{Message, MessageType};
 use crate::reply::Times;
 
@@ -29,6 +29,10 @@ pub(super) fn decide(view: View<'_>, client: &Client<'_>, message: &Message<'_>)
         _ => return Err(Silence::NoAddress),
     };
     let refuse = |why| {
+        // It may be a machine of ours that the index lacks as yet.
+        if !view.machines.complete {
+            client.must_be_served(view)?;
+        }
         let mut reply = client.reply(message, MessageType::Nak, Ipv4Addr::UNSPECIFIED, None);
         reply.message = Some(why);
         // A client that chose this server is ours to refuse; of others only those that no other server can know.
@@ -56,7 +60,10 @@ pub(super) fn decide(view: View<'_>, client: &Client<'_>, message: &Message<'_>)
     if !client.may_have(view, address) {
         return refuse("the address is not in the pool");
     }
-    match view.leases.get(address) {
+    let in_grace = in_grace(view);
+    // In the grace a station that answered a probe may be a client of the former server, which asks for its own.
+    let is_open = |lease: &&Lease| in_grace && lease.is_conflict_of(client.mac);
+    match view.leases.get(address).filter(|lease| !is_open(lease)) {
         Some(lease) if client.owns(lease) => match lease.state {
             // Nobody offered it yet: the answer to the probe comes first.
             State::Probing if lease.is_live(view.now) => Err(Silence::ProbeUnderWay),
@@ -66,7 +73,6 @@ pub(super) fn decide(view: View<'_>, client: &Client<'_>, message: &Message<'_>)
         Some(_) => refuse("the address belongs to another client"),
         None => {
             // The offer may have been made before a restart; a client of a former server may have its lease still.
-            let in_grace = view.config.migration_grace.is_some_and(|until| view.now < until);
             let has_another = client
                 .former(view)
                 .is_some_and(|lease| lease.is_live(view.now) && client.may_have(view, lease.address));

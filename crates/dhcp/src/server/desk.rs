@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use oooi_api::report::Report;
 use tracing::{debug, info};
 
-use super::Batch;
+use super::lines::Lines;
 use super::rogues::Rogues;
 use super::standing::Standing;
+use super::{Answer, Batch};
 use crate::config::Config;
 use crate::lease::{Lease, State};
 use crate::leases::Leases;
@@ -23,6 +24,11 @@ use crate::respond::{Action, Arrival, OFFER_TIME, Silence, View, respond};
 use crate::socket::{Inbox, Outbox, Socket};
 use crate::store::{Exception, Fate, StoreError};
 use crate::time::{Clock, Timestamp};
+
+/// Log lines a second about what single clients do and are refused; the counters have them all.
+const LINES: Lines = Lines::new(50, Duration::from_secs(1));
+/// Another station with the server's address answers as often as it is asked.
+const SELDOM: Lines = Lines::new(1, Duration::from_secs(60));
 
 pub(super) struct Desk<'s> {
     socket: &'s Socket,
@@ -39,6 +45,12 @@ pub(super) struct Desk<'s> {
     pending: Batch,
     /// What leaves at once.
     outbox: Outbox,
+    /// How many answers are among it.
+    answers: usize,
+    /// When the message that is handled came in.
+    received: Instant,
+    lines: Lines,
+    not_alone: Lines,
     message: Vec<u8>,
 }
 
@@ -53,6 +65,7 @@ impl<'s> Desk<'s> {
     ) -> Self {
         metrics.store_available.set(1);
         let now = clock.now();
+        let newest = stored.iter().map(|lease| lease.since).max();
         metrics.config_applied.set(now.0 as f64 / 1000.0);
         Desk {
             socket,
@@ -64,15 +77,20 @@ impl<'s> Desk<'s> {
             report,
             probes: Probes::default(),
             rogues: Rogues::default(),
-            standing: Standing::default(),
+            standing: Standing::new(newest),
             pending: Batch::default(),
             outbox: Outbox::default(),
+            answers: 0,
+            received: Instant::now(),
+            lines: LINES,
+            not_alone: SELDOM,
             message: Vec::with_capacity(1500),
         }
     }
 
     pub(super) fn requests(&mut self, inbox: &Inbox) {
-        let (now, received) = (self.clock.now(), Instant::now());
+        let now = self.clock.now();
+        self.received = Instant::now();
         for (packet, arrival) in inbox.packets() {
             match packet.and_then(|packet| Message::parse(packet).map(|message| (packet, message))) {
                 Ok((packet, message)) => {
@@ -85,13 +103,15 @@ impl<'s> Desk<'s> {
                 }
             }
         }
-        if self.has_pending() {
-            self.pending.since.get_or_insert(received);
-        }
-        let answers = self.outbox.len();
+        self.flush();
+        self.note_latency();
+    }
+
+    /// Notes how long the answers took that leave now. Probes are no answers.
+    fn note_latency(&mut self) {
+        let answers = std::mem::take(&mut self.answers);
         if answers > 0 {
-            self.flush();
-            let taken = received.elapsed().as_secs_f64();
+            let taken = self.received.elapsed().as_secs_f64();
             (0..answers).for_each(|_| self.metrics.latency.observe(taken));
         }
     }
@@ -109,10 +129,17 @@ impl<'s> Desk<'s> {
             Action::Offer { hold: Some(_), .. } | Action::Probe { .. } if self.standing.is_away() => {
                 self.ignore(message, Silence::NotStored);
             }
+            Action::Grant { .. } | Action::Release { .. } | Action::Quarantine { .. }
+                if !self.pending.admits(message.mac) =>
+            {
+                self.ignore(message, Silence::NotStored);
+            }
             Action::Probe { hold } => {
                 let waiting = Waiting {
                     packet: packet.to_vec(),
                     arrival,
+                    mac: message.mac,
+                    received: self.received,
                 };
                 if self.probes.start(hold.address, waiting, now) {
                     debug!(mac = %message.mac, address = %hold.address, xid = %Xid(message.xid), "probing by ARP");
@@ -132,7 +159,11 @@ impl<'s> Desk<'s> {
             Action::Grant { lease, reply } => {
                 self.claim(&lease, now);
                 self.encode(message, &reply);
-                self.pending.answer_of.push(Some(self.pending.answers.len()));
+                self.pending.answer_of.push(Some(Answer {
+                    place: self.pending.answers.len(),
+                    xid: message.xid,
+                }));
+                self.pending.since.get_or_insert(self.received);
                 self.socket.answer(
                     &mut self.pending.answers,
                     self.config.server,
@@ -142,7 +173,9 @@ impl<'s> Desk<'s> {
                 self.pending.leases.push(lease);
             }
             Action::Release { lease } => {
-                info!(mac = %message.mac, address = %lease.address, xid = %Xid(message.xid), "released");
+                if self.lines.may_log(now) {
+                    info!(mac = %message.mac, address = %lease.address, xid = %Xid(message.xid), "released");
+                }
                 self.store(lease);
             }
             Action::Quarantine { lease } => {
@@ -173,13 +206,11 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Holds the address of a lease that is not stored yet, unless it is its client's already.
+    /// Holds the address of a lease that is not stored yet. A record that is live holds it already, and longer: an
+    /// address is granted to nobody but its client, though that may name itself differently now.
     fn claim(&mut self, lease: &Lease, now: Timestamp) {
-        let held = self
-            .leases
-            .get(lease.address)
-            .is_some_and(|record| record.is_live(now) && record.mac == lease.mac && record.id == lease.id);
-        if !held {
+        let held = self.leases.get(lease.address);
+        if !held.is_some_and(|record| record.is_live(now)) {
             self.leases.put(Lease {
                 state: State::Offered,
                 expires: now.after(OFFER_TIME),
@@ -196,16 +227,17 @@ impl<'s> Desk<'s> {
 
     fn answer(&mut self, message: &Message<'_>, reply: &Reply) {
         self.encode(message, reply);
+        self.metrics.sent(reply.kind);
+        self.answers += 1;
         self.socket
             .answer(&mut self.outbox, self.config.server, reply.to, &self.message);
     }
 
     fn encode(&mut self, message: &Message<'_>, reply: &Reply) {
         let left_out = reply.encode(&self.config, message, &mut self.message);
-        self.metrics.sent(reply.kind);
         let (mac, address, xid) = (message.mac, reply.yiaddr, Xid(message.xid));
         match reply.kind {
-            MessageType::Nak => {
+            MessageType::Nak if self.lines.may_log(self.clock.now()) => {
                 let asked = message.requested.unwrap_or(message.ciaddr);
                 info!(%mac, address = %asked, %xid, reason = reply.message, "refused");
             }
@@ -241,7 +273,9 @@ impl<'s> Desk<'s> {
             }
             self.decide_again(&waiting, now);
         }
-        self.rogues.forget_old(now);
+        if self.rogues.forget_old(now) {
+            self.standing.changed();
+        }
         if self.standing.is_due(now) {
             self.announce();
         }
@@ -266,61 +300,74 @@ impl<'s> Desk<'s> {
         self.metrics.store_latency.observe(taken.as_secs_f64());
         match outcome {
             Ok(exceptions) => {
-                if self.standing.store_works(&*self.report, now) {
+                if self.standing.store_works(&*self.report) {
                     self.metrics.store_available.set(1);
                 }
-                let mut refused = exceptions.into_iter().peekable();
-                for (index, lease) in batch.leases.drain(..).enumerate() {
-                    match refused
-                        .next_if(|exception| exception.index == index)
-                        .map(|exception| exception.fate)
-                    {
-                        None | Some(Fate::Deferred) => self.leases.put(lease),
-                        Some(fate) => {
-                            self.metrics.ignored(Silence::NotStored);
-                            if let Some(answer) = batch.answer_of.get(index).copied().flatten() {
-                                batch.answers.drop_packet(answer);
-                            }
-                            let reason = if let Fate::Taken(_) = &fate {
-                                "taken"
-                            } else {
-                                "not_stored"
-                            };
-                            info!(mac = %lease.mac, address = %lease.address, reason, "no answer");
-                            if let Fate::Taken(other) = fate {
-                                self.leases.hear(other, now);
-                            }
-                        }
-                    }
-                }
+                let acknowledged = self.settle(batch, exceptions, now);
                 let failed = self.socket.send(&mut batch.answers);
                 self.metrics.send_failures.inc_by(failed as u64);
                 if let Some(since) = batch.since.take() {
                     let taken = since.elapsed().as_secs_f64();
-                    batch
-                        .answer_of
-                        .iter()
-                        .flatten()
-                        .for_each(|_| self.metrics.latency.observe(taken));
+                    for _ in 0..acknowledged {
+                        self.metrics.sent(MessageType::Ack);
+                        self.metrics.latency.observe(taken);
+                    }
                 }
-                self.standing.changed(now);
             }
             Err(error) => {
                 self.metrics.store_failures.inc();
                 self.metrics.store_available.set(0);
-                batch
-                    .answer_of
-                    .iter()
-                    .flatten()
-                    .for_each(|_| self.metrics.ignored(Silence::NotStored));
                 self.standing
-                    .store_fails(&error, batch.leases.len(), &*self.report, now);
-                batch.leases.clear();
+                    .store_fails(&error, batch.leases.len(), &*self.report);
+                for (lease, answer) in batch.leases.drain(..).zip(&batch.answer_of) {
+                    self.not_stored(&lease, *answer, Silence::NotStored.label());
+                }
                 batch.answers.clear();
                 batch.since = None;
             }
         }
         batch.answer_of.clear();
+        batch.late.clear();
+    }
+
+    /// Learns what a commit stored, and drops the answers to what it did not. Returns how many answers are left.
+    fn settle(&mut self, batch: &mut Batch, exceptions: Vec<Exception>, now: Timestamp) -> usize {
+        let mut acknowledged = 0;
+        let mut refused = exceptions.into_iter().peekable();
+        for (index, lease) in batch.leases.drain(..).enumerate() {
+            let answer = batch.answer_of.get(index).copied().flatten();
+            let exception = refused.next_if(|exception| exception.index == index);
+            match exception.map(|exception| exception.fate) {
+                None | Some(Fate::Deferred) => {
+                    self.leases.put(lease);
+                    self.standing.leases_changed(now);
+                    acknowledged += usize::from(answer.is_some());
+                }
+                Some(fate) => {
+                    if let Some(answer) = answer {
+                        batch.answers.drop_packet(answer.place);
+                    }
+                    if let Fate::Taken(other) = fate {
+                        self.not_stored(&lease, answer, "taken");
+                        self.leases.hear(other, now);
+                    } else {
+                        self.not_stored(&lease, answer, Silence::NotStored.label());
+                    }
+                }
+            }
+        }
+        acknowledged
+    }
+
+    /// A lease was not stored, and whoever waits for it gets no answer.
+    fn not_stored(&mut self, lease: &Lease, answer: Option<Answer>, reason: &str) {
+        if answer.is_some() {
+            self.metrics.ignored(Silence::NotStored);
+        }
+        if self.lines.may_log(self.clock.now()) {
+            let xid = answer.map(|answer| tracing::field::display(Xid(answer.xid)));
+            info!(mac = %lease.mac, address = %lease.address, xid, reason, "no answer");
+        }
     }
 
     /// Sends what leaves at once.

@@ -30,8 +30,11 @@ impl Rogues {
         self.0.values().min().map(|seen| seen.after(FORGET))
     }
 
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
+    /// Forgets those that count as gone. True if there were any.
+    pub(super) fn forget_old(&mut self, now: Timestamp) -> bool {
+        let before = self.0.len();
         self.0.retain(|_, seen| seen.after(FORGET) > now);
+        self.0.len() < before
     }
 }
 
@@ -46,9 +49,9 @@ mod tests {
         assert!(rogues.seen(server, Timestamp(0)));
         assert!(!rogues.seen(server, Timestamp(1000)));
         assert_eq!(rogues.next(), Some(Timestamp(601_000)));
-        rogues.forget_old(Timestamp(600_999));
+        assert!(!rogues.forget_old(Timestamp(600_999)));
         assert_eq!(rogues.count(), 1);
-        rogues.forget_old(Timestamp(601_000));
+        assert!(rogues.forget_old(Timestamp(601_000)));
         assert!(rogues.count() == 0 && rogues.seen(server, Timestamp(700_000)));
     }
 

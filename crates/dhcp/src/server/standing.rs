@@ -24,7 +24,10 @@ const FULL_AGAIN: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     announced: Option<Timestamp>,
-    changed: Option<Timestamp>,
+    /// Something changed that was not announced yet.
+    changed: bool,
+    /// When a lease was last given, renewed or freed.
+    lease_changed: Option<Timestamp>,
     store_failing: bool,
     /// The shared store is away: only renewals go on.
     store_away: bool,
@@ -33,15 +36,29 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// Nothing was announced yet; `lease_changed` is when a lease last changed before the start.
+    pub(super) fn new(lease_changed: Option<Timestamp>) -> Self {
+        Standing {
+            lease_changed,
+            ..Standing::default()
+        }
+    }
+
     /// Something that the announcement speaks of may have changed.
-    pub(super) fn changed(&mut self, now: Timestamp) {
-        self.changed = Some(now);
+    pub(super) fn changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// A lease was given, renewed or freed.
+    pub(super) fn leases_changed(&mut self, now: Timestamp) {
+        self.lease_changed = Some(now);
+        self.changed();
     }
 
     /// When the next announcement is due.
     pub(super) fn next(&self) -> Option<Timestamp> {
         let announced = self.announced?;
-        Some(announced.after(if self.changed.is_some() { EVERY } else { ANYWAY }))
+        Some(announced.after(if self.changed { EVERY } else { ANYWAY }))
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
@@ -63,7 +80,7 @@ impl Standing {
                 ),
             ));
             self.full = Some(now);
-            self.changed(now);
+            self.changed();
         }
     }
 
@@ -78,31 +95,25 @@ impl Standing {
     }
 
     /// A batch was stored. True if that is news.
-    pub(super) fn store_works(&mut self, report: &dyn Report, now: Timestamp) -> bool {
+    pub(super) fn store_works(&mut self, report: &dyn Report) -> bool {
         let news = std::mem::replace(&mut self.store_failing, false);
         if news {
             info!("leases can be stored again");
             report.event(Event::normal("LeaseStoreRecovered", "leases can be stored again"));
-            self.changed(now);
+            self.changed();
         }
         news
     }
 
     /// A batch was not stored.
-    pub(super) fn store_fails(
-        &mut self,
-        cause: &StoreError,
-        leases: usize,
-        report: &dyn Report,
-        now: Timestamp,
-    ) {
+    pub(super) fn store_fails(&mut self, cause: &StoreError, leases: usize, report: &dyn Report) {
         if !std::mem::replace(&mut self.store_failing, true) {
             error!(error = %cause, leases, "leases cannot be stored: clients get no ACK until they can");
             report.event(Event::warning(
                 "LeaseStoreFailed",
                 format!("clients get no addresses: {cause}"),
             ));
-            self.changed(now);
+            self.changed();
         }
     }
 
@@ -145,7 +156,7 @@ impl Standing {
                 i64::from(self.store_failing || self.store_away),
             ),
         ]);
-        if let Some(changed) = self.changed {
+        if let Some(changed) = self.lease_changed {
             counts.insert(
                 "lastLeaseChange".to_owned(),
                 i64::try_from(changed.0 / 1000).unwrap_or(0),
@@ -158,6 +169,46 @@ impl Standing {
             ..ServerReport::default()
         });
         self.announced = Some(now);
-        self.changed = None;
+        self.changed = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oooi_api::report::Recorded;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::testing::fixture;
+
+    #[test]
+    fn the_last_change_of_a_lease_is_said_until_a_lease_changes_again() {
+        let (config, told) = (fixture::config(|_| {}), Recorded::default());
+        let metrics = Metrics::register(&mut Registry::default());
+        let leases = Leases::new(&config, vec![], Timestamp(0));
+        let announced = |standing: &mut Standing, second: u64| {
+            let now = Timestamp(second * 1000);
+            standing.announce(&config, &leases, 0, &metrics, &told, now);
+            let counts = told.latest().unwrap().counts;
+            counts.get("lastLeaseChange").copied()
+        };
+        assert_eq!(announced(&mut Standing::default(), 1), None);
+        let mut standing = Standing::new(Some(Timestamp(5_000)));
+        assert_eq!(announced(&mut standing, 6), Some(5), "of before the start");
+        standing.leases_changed(Timestamp(7_000));
+        assert_eq!(announced(&mut standing, 8), Some(7));
+        standing.changed();
+        assert_eq!(announced(&mut standing, 9), Some(7), "something else changed");
+    }
+
+    #[test]
+    fn what_changed_is_announced_within_a_second_and_anything_else_within_a_minute() {
+        let mut standing = Standing {
+            announced: Some(Timestamp(0)),
+            ..Standing::default()
+        };
+        assert_eq!(standing.next(), Some(Timestamp(60_000)));
+        standing.changed();
+        assert_eq!(standing.next(), Some(Timestamp(1_000)));
     }
 }

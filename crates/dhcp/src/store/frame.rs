@@ -18,13 +18,24 @@ const MARKER: [u8; 4] = *b"\xf5LSE";
 /// A longer frame is not one.
 const LONGEST: usize = 1 << 26;
 
-/// The header of a journal with this secret.
-pub(super) fn header(secret: u32) -> [u8; HEADER] {
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Where the checksums of the frames start from.
+    pub(super) secret: u32,
+    /// How many bytes were durable when the file got its name: no crash cuts it shorter. Zero in files of before, and no
+    /// less true of them.
+    pub(super) durable: u64,
+}
+
+/// The header of a journal as bytes.
+pub(super) fn header(Header { secret, durable }: Header) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let fields = MAGIC
         .into_iter()
         .chain(VERSION.to_le_bytes())
-        .chain(secret.to_le_bytes());
+        .chain(secret.to_le_bytes())
+        .chain(durable.to_le_bytes());
     header
         .iter_mut()
         .zip(fields)
@@ -34,13 +45,14 @@ pub(super) fn header(secret: u32) -> [u8; HEADER] {
     header
 }
 
-/// Reads a header and returns the secret.
-pub(super) fn secret(journal: &[u8]) -> Result<u32, Damage> {
+/// Reads the header of a journal.
+pub(super) fn read_header(journal: &[u8]) -> Result<Header, Damage> {
     let (header, _) = journal.split_first_chunk::<HEADER>().ok_or(Damage::NotAJournal)?;
     let (body, sum) = header.split_last_chunk::<4>().ok_or(Damage::NotAJournal)?;
     let (magic, rest) = body.split_first_chunk::<8>().ok_or(Damage::NotAJournal)?;
     let (version, rest) = rest.split_first_chunk::<4>().ok_or(Damage::NotAJournal)?;
-    let (secret, _) = rest.split_first_chunk::<4>().ok_or(Damage::NotAJournal)?;
+    let (secret, rest) = rest.split_first_chunk::<4>().ok_or(Damage::NotAJournal)?;
+    let (durable, _) = rest.split_first_chunk::<8>().ok_or(Damage::NotAJournal)?;
     if *magic != MAGIC {
         return Err(Damage::NotAJournal);
     }
@@ -53,7 +65,10 @@ pub(super) fn secret(journal: &[u8]) -> Result<u32, Damage> {
     if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
         return Err(Damage::Frame { offset: 0 });
     }
-    Ok(u32::from_le_bytes(*secret))
+    Ok(Header {
+        secret: u32::from_le_bytes(*secret),
+        durable: u64::from_le_bytes(*durable),
+    })
 }
 
 /// Makes room for the start of a frame, to be filled by [`seal`] once its records are appended.

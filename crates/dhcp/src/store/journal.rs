@@ -4,14 +4,15 @@
 //! unfinished after a crash, and nothing in it was acknowledged: it is cut off, and kept beside the journal. Damage
 //! anywhere else is refused with the way out, never repaired in silence.
 //!
-//! Writing anew goes to another file, which takes the journal's name once it is synchronised. A full disk loses
+//! Writing anew goes to another file, which takes the journal's name once it is synchronised; its header says how long it
+//! was then, so that damage in its last frame does not pass for an unfinished one. A full disk loses
 //! nothing: the batch is not acknowledged, the file is cut back to its last whole frame, the next batch tries again.
 //!
 //! A commit waits for the disk in the thread that polls it: run the server on a runtime of its own.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,8 @@ pub enum Damage {
         /// The version of this program.
         known: u32,
     },
-    /// A frame does not match its checksum though later ones do.
-    #[error("it is damaged at byte {offset}, with sound records after it")]
+    /// A frame does not match its checksum though it was whole once: later ones do, or no crash can have cut it.
+    #[error("it is damaged at byte {offset}, in what was stored for good")]
     Frame {
         /// Where the damage begins.
         offset: u64,
@@ -279,7 +280,7 @@ struct Replay {
 }
 
 fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
-    let secret = frame::secret(bytes)?;
+    let frame::Header { secret, durable } = frame::read_header(bytes)?;
     let mut replay = Replay {
         secret,
         end: frame::HEADER,
@@ -297,20 +298,20 @@ fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
         }
         replay.end += frame::FRAME + length;
     }
-    match frame::next_sound(bytes, replay.end, secret) {
-        None => Ok(replay),
-        Some(_) => Err(Damage::Frame {
-            offset: replay.end as u64,
-        }),
+    let end = replay.end as u64;
+    if end < durable || frame::next_sound(bytes, replay.end, secret).is_some() {
+        return Err(Damage::Frame { offset: end });
     }
+    Ok(replay)
 }
 
 /// Writes a journal beside the present one and gives it its name. Returns its length.
 fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<u64> {
     let new = directory.join(NEW);
     let mut file = File::create(&new)?;
-    file.write_all(&frame::header(secret))?;
     let mut end = frame::HEADER as u64;
+    file.set_len(end)?;
+    file.seek(io::SeekFrom::Start(end))?;
     let mut bytes = Vec::new();
     for batch in leases.chunks(512) {
         frame::open(&mut bytes);
@@ -319,6 +320,8 @@ fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<u64
         file.write_all(&bytes)?;
         end += bytes.len() as u64;
     }
+    let header = frame::Header { secret, durable: end };
+    file.write_all_at(&frame::header(header), 0)?;
     file.sync_all()?;
     std::fs::rename(&new, directory.join(FILE))?;
     File::open(directory)?.sync_all()?; // the name, too, must survive a crash

@@ -105,6 +105,50 @@ fn damage_in_the_middle_is_refused_with_the_way_out_and_nothing_is_touched() {
     }
 }
 
+/// A journal that was just written anew: all of its leases are in one frame, the last.
+fn compacted() -> (tempfile::TempDir, Vec<u8>) {
+    let (directory, _) = three();
+    Journal::open(directory.path()).unwrap().rewrite().unwrap();
+    let whole = bytes(&directory);
+    assert_eq!(check(&whole), Ok(3));
+    (directory, whole)
+}
+
+#[test]
+fn damage_in_the_only_frame_of_a_journal_written_anew_is_refused() {
+    let (_directory, whole) = compacted();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        assert!(check(&damaged).is_err(), "a flip at {at}");
+        assert!(check(&whole[..at]).is_err(), "a cut at {at}");
+    }
+}
+
+#[test]
+fn a_batch_after_a_journal_was_written_anew_may_be_unfinished() {
+    let (directory, whole) = compacted();
+    Journal::open(directory.path())
+        .unwrap()
+        .append(&[lease(9, 9, State::Bound)])
+        .unwrap();
+    let longer = bytes(&directory);
+    for length in whole.len()..longer.len() {
+        assert_eq!(check(&longer[..length]), Ok(3), "{length}");
+    }
+    assert_eq!(check(&longer), Ok(4));
+}
+
+#[test]
+fn a_journal_of_before_says_nothing_of_its_length_and_is_read() {
+    let (_directory, mut whole) = compacted();
+    let secret = frame::read_header(&whole).unwrap().secret;
+    whole[..frame::HEADER].copy_from_slice(&frame::header(frame::Header { secret, durable: 0 }));
+    assert_eq!(check(&whole), Ok(3));
+    whole.pop();
+    assert_eq!(check(&whole), Ok(0), "its last frame may be unfinished");
+}
+
 #[test]
 fn a_foreign_or_later_file_is_refused() {
     let (directory, _) = three();

@@ -46,6 +46,7 @@ pub async fn run<H: Harness>(empty: impl Fn() -> H) {
     identifiers_and_names_of_any_length_survive(&empty()).await;
     a_large_batch_is_whole(&empty()).await;
     time_does_not_go_back_behind_the_newest_record(&empty()).await;
+    a_machine_is_the_same_client_whatever_it_calls_itself(&empty()).await;
 }
 
 async fn reopened<H: Harness>(harness: &H) -> (H::Store, BTreeMap<Ipv4Addr, Lease>) {
@@ -152,6 +153,38 @@ async fn a_large_batch_is_whole<H: Harness>(harness: &H) {
         reopened(harness).await.1.into_values().collect::<Vec<_>>(),
         leases
     );
+}
+
+async fn a_machine_is_the_same_client_whatever_it_calls_itself<H: Harness>(harness: &H) {
+    let (mut store, _) = reopened(harness).await;
+    let loader = Lease {
+        machine: true,
+        ..lease(1, 1, State::Bound)
+    };
+    let system = Lease {
+        id: [255, 1, 2, 3].into(),
+        ..loader.clone()
+    };
+    // Only one of the two was known for a machine when it asked.
+    let later = Lease {
+        machine: false,
+        ..loader.clone()
+    };
+    // A station that answered a probe turns out to be a client, which has an identifier.
+    let seen = Lease {
+        id: [].into(),
+        machine: false,
+        ..lease(2, 3, State::Declined)
+    };
+    let client = lease(2, 3, State::Bound);
+    commit(&mut store, &[loader, seen]).await;
+    for lease in [system, later, client] {
+        commit(&mut store, std::slice::from_ref(&lease)).await;
+        drop(store);
+        let (reopened, leases) = reopened(harness).await;
+        assert_eq!(leases.get(&lease.address), Some(&lease));
+        store = reopened;
+    }
 }
 
 async fn time_does_not_go_back_behind_the_newest_record<H: Harness>(harness: &H) {

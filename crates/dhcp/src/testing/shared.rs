@@ -69,7 +69,7 @@ impl LeaseStore for SharedStore {
         let mut exceptions = Vec::new();
         for (index, lease) in leases.iter().enumerate() {
             let other = records.leases.get(&lease.address);
-            match other.filter(|other| other.id != lease.id && other.is_live(lease.since)) {
+            match other.filter(|other| !other.same_client(lease) && other.is_live(lease.since)) {
                 Some(other) => exceptions.push(Exception {
                     index,
                     fate: Fate::Taken(other.clone()),

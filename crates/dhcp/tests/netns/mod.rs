@@ -17,7 +17,7 @@ pub mod relay;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,18 @@ impl Namespace {
             String::from_utf8_lossy(&output.stderr)
         );
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Broadcasts one packet on the station's link.
+    pub fn broadcast(&self, from: u16, to: u16, packet: &[u8]) {
+        self.enter(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, from)).unwrap();
+            socket2::SockRef::from(&socket)
+                .bind_device(Some(b"eth0"))
+                .unwrap();
+            socket.set_broadcast(true).unwrap();
+            socket.send_to(packet, (Ipv4Addr::BROADCAST, to)).unwrap();
+        });
     }
 
     /// Runs a function in a thread inside.

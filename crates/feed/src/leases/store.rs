@@ -113,23 +113,9 @@ impl LeaseStore for ClusterStore {
 
     /// Writes the leases, those of different addresses at once.
     async fn commit(&mut self, leases: &[Lease]) -> Result<Vec<Exception>, StoreError> {
-        let mut by_address: BTreeMap<Ipv4Addr, Vec<usize>> = BTreeMap::new();
-        for (index, lease) in leases.iter().enumerate() {
-            by_address.entry(lease.address).or_default().push(index);
-        }
-        let shared = &self.shared;
-        let one_address = |indices: Vec<usize>| async move {
-            let mut fates = Vec::new();
-            for index in indices {
-                if let Some(lease) = leases.get(index) {
-                    fates.push((index, store(shared, lease).await));
-                }
-            }
-            fates
-        };
         let mut fates: Vec<(usize, Result<(), NotStored>)> =
-            futures_util::stream::iter(by_address.into_values())
-                .map(one_address)
+            futures_util::stream::iter(turns(leases).into_values())
+                .map(|turns| store_in_turn(&self.shared, leases, turns))
                 .buffer_unordered(CONCURRENT)
                 .concat()
                 .await;
@@ -160,9 +146,49 @@ impl LeaseStore for ClusterStore {
     }
 }
 
+#[derive(Clone)]
 enum NotStored {
     Fate(Fate),
     Refused(String),
+}
+
+/// What one client wants of an address before another one's turn, by places in the batch.
+type Turn = Vec<usize>;
+
+/// The turns of each address.
+fn turns(leases: &[Lease]) -> BTreeMap<Ipv4Addr, Vec<Turn>> {
+    let mut by_address: BTreeMap<Ipv4Addr, Vec<Turn>> = BTreeMap::new();
+    for (index, lease) in leases.iter().enumerate() {
+        let turns = by_address.entry(lease.address).or_default();
+        let goes_on = |turn: &&mut Turn| {
+            let before = turn.last().and_then(|last| leases.get(*last));
+            before.is_some_and(|before| before.same_client(lease))
+        };
+        match turns.last_mut().filter(goes_on) {
+            Some(turn) => turn.push(index),
+            None => turns.push(vec![index]),
+        }
+    }
+    by_address
+}
+
+/// Writes what the clients of one address want, one after the other, and says what became of each lease.
+///
+/// Of one client's turn only the last is written, and the others meet its fate: a client that repeats itself while the API
+/// server takes its time costs one write.
+async fn store_in_turn(
+    shared: &Shared,
+    leases: &[Lease],
+    turns: Vec<Turn>,
+) -> Vec<(usize, Result<(), NotStored>)> {
+    let mut fates = Vec::new();
+    for turn in turns {
+        if let Some(last) = turn.last().and_then(|last| leases.get(*last)) {
+            let fate = store(shared, last).await;
+            fates.extend(turn.into_iter().map(|index| (index, fate.clone())));
+        }
+    }
+    fates
 }
 
 /// Writes one lease, or puts it aside while the API server is away.
@@ -212,6 +238,7 @@ async fn follow(shared: Arc<Shared>, mut watching: Watching<DhcpLease>, updates:
             }
             seen = watching.next() => seen,
         };
+        let may_end = may_end(&seen);
         let mut news: Vec<Update> = match seen {
             Seen::All(records) => shared.table().replace(&records),
             Seen::Put(record) => shared.table().put(&record).into_iter().collect(),
@@ -222,8 +249,7 @@ async fn follow(shared: Arc<Shared>, mut watching: Watching<DhcpLease>, updates:
                 first.then_some(Update::Away).into_iter().collect()
             }
         };
-        // Only a whole list says that nothing was missed, and `away` was set by whoever noticed.
-        if away && !news.contains(&Update::Away) {
+        if away && may_end {
             match catch_up(&shared, &mut news).await {
                 Ok(()) => {
                     away = false;
@@ -243,6 +269,12 @@ async fn follow(shared: Arc<Shared>, mut watching: Watching<DhcpLease>, updates:
             }
         }
     }
+}
+
+/// Whether an outage may be over by what the watch says: only a whole list comes from an API server that answers, and
+/// says that nothing was missed.
+fn may_end<K>(seen: &Seen<K>) -> bool {
+    matches!(seen, Seen::All(_))
 }
 
 /// Writes what was put aside. One that meets another client's record has lost.
@@ -282,4 +314,28 @@ async fn catch_up(shared: &Shared, news: &mut Vec<Update>) -> Result<(), String>
         info!(leases = late, "renewals of the outage are written");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oooi_dhcp::lease::State;
+    use oooi_dhcp::testing::battery::lease;
+
+    #[test]
+    fn what_a_client_repeats_is_one_turn_and_clients_of_an_address_take_turns_in_order() {
+        let [one, two] = [1, 3].map(|n| lease(1, n, State::Bound));
+        let (elsewhere, freed) = (lease(2, 1, State::Bound), one.released(one.since));
+        let batch = [one.clone(), elsewhere, freed, two.clone(), two, one];
+        let turns: Vec<Vec<Turn>> = turns(&batch).into_values().collect();
+        assert_eq!(turns, [vec![vec![0, 2], vec![3, 4], vec![5]], vec![vec![1]]]);
+    }
+
+    #[test]
+    fn an_outage_is_over_with_a_whole_list_and_with_nothing_else() {
+        assert!(may_end(&Seen::All(Vec::<u8>::new())));
+        for seen in [Seen::Put(1), Seen::Gone(1), Seen::Lost] {
+            assert!(!may_end(&seen), "{seen:?}");
+        }
+    }
 }

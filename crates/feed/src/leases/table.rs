@@ -103,7 +103,7 @@ impl Table {
             .deferred
             .get(&lease.address)
             .or(self.known.get(&lease.address).map(|known| &known.lease));
-        let own = held.filter(|held| held.id == lease.id);
+        let own = held.filter(|held| held.same_client(lease));
         let allowed = match lease.state {
             State::Bound => own.is_some_and(|held| held.is_active(lease.since)),
             // Neither gives an address to anybody.
@@ -134,7 +134,7 @@ impl Table {
         let better = self
             .deferred
             .get(&lease.address)
-            .is_some_and(|own| own.id == lease.id);
+            .is_some_and(|own| own.same_client(lease));
         let own = self.writing.get(&lease.address) == Some(lease);
         (!better && !own).then(|| Update::Put(lease.clone()))
     }
@@ -221,13 +221,16 @@ mod tests {
     fn while_away_only_a_client_that_has_its_address_keeps_it() {
         let mut table = Table::default();
         let held = lease(1, 1, State::Bound);
-        table.replace(&[at(1, &held)]);
+        table.replace(&[at(1, &held), at(2, &lease(2, 2, State::Bound))]);
         assert_eq!(table.put_aside(&renewed(&held, 60)), Fate::Deferred);
         assert_eq!(
             table.put_aside(&renewed(&held, 3630)),
             Fate::Deferred,
             "by the renewal that waits"
         );
+        let mut renamed = renewed(&lease(2, 2, State::Bound), 60);
+        renamed.id = [255, 9].into();
+        assert_eq!(table.put_aside(&renamed), Fate::Deferred, "a machine");
         assert_eq!(table.put_aside(&renewed(&held, 9000)), Fate::NotStored, "expired");
         assert_eq!(
             table.put_aside(&lease(1, 2, State::Bound)),
@@ -235,7 +238,7 @@ mod tests {
             "another client's"
         );
         assert_eq!(
-            table.put_aside(&lease(2, 2, State::Bound)),
+            table.put_aside(&lease(3, 2, State::Bound)),
             Fate::NotStored,
             "new"
         );

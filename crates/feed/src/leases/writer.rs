@@ -109,7 +109,7 @@ impl Writer {
 /// Whether an address belongs to another client at the moment of a lease. What was written since this replica looked does,
 /// whatever it says of time: the clock of who wrote it may be behind.
 fn is_taken(held: &Lease, lease: &Lease, unheard: bool) -> bool {
-    held.id != lease.id && held.state != State::Released && (unheard || held.is_live(lease.since))
+    !held.same_client(lease) && held.state != State::Released && (unheard || held.is_live(lease.since))
 }
 
 fn known(record: &DhcpLease, lease: Lease) -> Known {
@@ -139,5 +139,30 @@ fn classify(trouble: Trouble) -> Failure {
             Failure::Refused(status.message.clone())
         }
         Trouble::Kube(error) => Failure::Away(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oooi_dhcp::testing::battery::lease;
+
+    #[test]
+    fn a_machine_is_known_by_its_hardware_and_its_clone_is_another() {
+        let held = Lease {
+            machine: true,
+            ..lease(1, 1, State::Bound)
+        };
+        let renamed = Lease {
+            id: [255, 9].into(),
+            ..held.clone()
+        };
+        let clone = Lease {
+            id: held.id.clone(),
+            machine: false,
+            ..lease(1, 3, State::Bound)
+        };
+        assert!(!is_taken(&held, &renamed, true));
+        assert!(is_taken(&held, &clone, false) && is_taken(&clone, &held, false));
     }
 }

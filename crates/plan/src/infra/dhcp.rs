@@ -68,14 +68,7 @@ pub(super) fn plan(
     }
     publish(&mut routes, layout, notes);
     let resolvers = resolvers(subject, layout, notes);
-    check_options(
-        options,
-        config,
-        !routes.is_empty(),
-        !resolvers.is_empty(),
-        domain,
-        notes,
-    );
+    check_options(options, config, !resolvers.is_empty(), domain, notes);
     let search: Vec<String> = if config.search_domains.is_empty() {
         domain.map(|domain| domain.name.clone()).into_iter().collect()
     } else {
@@ -97,6 +90,7 @@ pub(super) fn plan(
             dns_servers: resolvers,
             network_attachment_name: attachment,
             network_attachment_namespace: attachment_namespace,
+            route_via: subject.known.route_via.map(|gateway| gateway.to_string()),
             mtu: config.mtu,
             ntp_servers: config.ntp_servers.clone(),
             search_domains: search,
@@ -236,7 +230,6 @@ fn check_routes(config: &NetworkConfig, network: &Network, notes: &mut Notes) ->
 fn check_options(
     options: &[DhcpOption],
     config: &NetworkConfig,
-    has_routes: bool,
     has_resolvers: bool,
     domain: Option<&Domain>,
     notes: &mut Notes,
@@ -263,7 +256,8 @@ fn check_options(
             119 if !config.search_domains.is_empty() || domain.is_some() => {
                 "write networkConfig.searchDomains"
             }
-            121 if has_routes => "write networkConfig.routes",
+            // Whoever takes it ignores option 3: the default route has to be in it, and routes see to that.
+            121 => "write networkConfig.routes",
             50 | 52..=57 | 61 | 80..=82 | 90 => "the protocol itself uses it",
             1..=254 => {
                 if option.value.trim().is_empty() {

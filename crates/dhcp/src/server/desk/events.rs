@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oooi_api::report::Event;
 use tracing::{error, info, warn};
 
-use super::Desk;
+use super::{Desk, SELDOM};
 use crate::config::Config;
 use crate::control::Command;
 use crate::frame::{self, Heard};
@@ -36,7 +36,7 @@ impl Desk<'_> {
         if address == self.config.server() {
             return self.not_alone(address, mac);
         }
-        let Some(waiting) = self.probes.answered(address) else {
+        let Some(waiting) = self.probes.answered(address, mac) else {
             return;
         };
         let now = self.clock.now();
@@ -59,7 +59,9 @@ impl Desk<'_> {
 
     pub(super) fn decide_again(&mut self, waiting: &Waiting, now: Timestamp) {
         if let Ok(message) = Message::parse(&waiting.packet) {
+            self.received = waiting.received;
             self.handle(&waiting.packet, &message, waiting.arrival, now);
+            self.note_latency();
         }
     }
 
@@ -69,6 +71,7 @@ impl Desk<'_> {
         }
         self.metrics.rogue_answers.inc();
         if self.rogues.seen(server, self.clock.now()) {
+            self.standing.changed();
             let by = mac.map(|mac| format!(" ({mac})")).unwrap_or_default();
             warn!(%server, mac = mac.map(tracing::field::display), "another DHCP server answers on this network");
             self.report.event(Event::warning(
@@ -79,8 +82,11 @@ impl Desk<'_> {
     }
 
     /// Another station has the server's own address: what clients send may reach that one.
-    fn not_alone(&self, server: Ipv4Addr, mac: Mac) {
+    fn not_alone(&mut self, server: Ipv4Addr, mac: Mac) {
         self.metrics.conflicts.inc();
+        if !self.not_alone.may_log(self.clock.now()) {
+            return;
+        }
         warn!(%server, %mac, "another station has the server's address");
         self.report.event(Event::warning(
             "ServerAddressTaken",
@@ -116,7 +122,8 @@ impl Desk<'_> {
         self.config = config;
         self.leases.adopt(&self.config, now);
         self.metrics.config_applied.set(now.0 as f64 / 1000.0);
-        self.standing.changed(now);
+        self.standing.changed();
+        self.not_alone = SELDOM;
         self.check_address();
     }
 
@@ -167,8 +174,14 @@ impl Desk<'_> {
     pub(in crate::server) fn update(&mut self, update: Update) {
         let now = self.clock.now();
         match update {
-            Update::Put(lease) => self.leases.hear(lease, now),
-            Update::Forget(address) => self.leases.forget(address),
+            Update::Put(lease) => {
+                self.leases.hear(lease, now);
+                self.standing.leases_changed(now);
+            }
+            Update::Forget(address) => {
+                self.leases.forget(address);
+                self.standing.leases_changed(now);
+            }
             Update::Away => {
                 self.standing.store_is_away(true);
                 error!("the lease store is away: leases are renewed, new clients get no address");
@@ -181,6 +194,6 @@ impl Desk<'_> {
                 self.leases.hold_expired_until(now.after(self.config.lease_time));
             }
         }
-        self.standing.changed(now);
+        self.standing.changed();
     }
 }
