@@ -6,7 +6,9 @@
 //! `targetPort` is the Service's port, by number or by name; its name finds the pod port in the slices. With no
 //! Service known (files may hold slices alone) it is the slice's port of that name, or its only port. Pods that
 //! are ready take connections; where none is, those that still serve while they terminate do, as kube-proxy
-//! has it.
+//! has it. Where nobody is ready at all, those that are not are tried, and that is a problem nevertheless.
+//!
+//! A Service that is [awaited](Assembler::await_service) changes nothing: its backends keep what they had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -61,6 +63,8 @@ pub struct Assembler {
     by_service: BTreeMap<ServiceKey, Vec<Arc<Backend>>>,
     /// Services whose facts changed since the last snapshot.
     touched: BTreeSet<ServiceKey>,
+    /// Services whose facts are still on their way.
+    awaited: BTreeSet<ServiceKey>,
     problems: BTreeMap<Arc<str>, Problem>,
     current: Snapshot,
 }
@@ -110,6 +114,19 @@ impl Assembler {
     /// The Services whose documents matter now.
     pub fn wanted_services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.by_service.keys()
+    }
+
+    /// The facts of a Service are on their way: until they [are here](Self::service_is_here), nothing is concluded
+    /// from their absence.
+    pub fn await_service(&mut self, key: &ServiceKey) {
+        self.awaited.insert(key.clone());
+    }
+
+    /// Everything about a Service that there is was told.
+    pub fn service_is_here(&mut self, key: &ServiceKey) {
+        if self.awaited.remove(key) {
+            self.touched.insert(key.clone());
+        }
     }
 
     /// Takes a Service, new or changed.
@@ -190,23 +207,9 @@ impl Assembler {
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
         for key in std::mem::take(&mut self.touched) {
             for backend in self.by_service.get(&key).into_iter().flatten() {
-                let (endpoints, problem) = match self.endpoints(backend) {
-                    Ok(found) => found,
-                    Err(problem) => (Vec::new(), Some(problem)),
-                };
-                let cluster = Cluster {
-                    name: backend.name.clone(),
-                    transport: backend.transport,
-                    endpoints,
-                    connect_budget: backend.connect_budget,
-                    proxy_protocol: backend.proxy_protocol,
-                };
-                if self
-                    .current
-                    .clusters
-                    .get(&backend.name)
-                    .is_none_or(|before| **before != cluster)
-                {
+                let (cluster, problem) = self.look_at(backend);
+                let before = self.current.clusters.get(&backend.name);
+                if before.is_none_or(|before| **before != cluster) {
                     self.current
                         .clusters
                         .insert(backend.name.clone(), Arc::new(cluster));
@@ -219,6 +222,29 @@ impl Assembler {
         }
         self.current.problems = self.problems.values().cloned().collect();
         Arc::new(self.current.clone())
+    }
+
+    /// What a backend leads to, and what it lacks. While its Service is awaited that is what it was before.
+    fn look_at(&self, backend: &Backend) -> (Cluster, Option<Problem>) {
+        let before = self.current.clusters.get(&backend.name);
+        let (endpoints, known, problem) = match self.endpoints(backend) {
+            _ if self.awaited.contains(&backend.service) => (
+                before.map_or_else(Vec::new, |before| before.endpoints.clone()),
+                before.is_some_and(|before| before.known),
+                self.problems.get(&backend.name).cloned(),
+            ),
+            Ok((endpoints, problem)) => (endpoints, true, problem),
+            Err(problem) => (Vec::new(), true, Some(problem)),
+        };
+        let cluster = Cluster {
+            name: backend.name.clone(),
+            transport: backend.transport,
+            endpoints,
+            known,
+            connect_budget: backend.connect_budget,
+            proxy_protocol: backend.proxy_protocol,
+        };
+        (cluster, problem)
     }
 
     /// Who takes connections: those that are ready, else those that leave and still serve, else those that are not ready.

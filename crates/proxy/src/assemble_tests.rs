@@ -200,3 +200,29 @@ fn a_slice_that_moves_to_another_service_leaves_the_first() {
     assembler.set_slice(&moving);
     assert_eq!(lack(&mut assembler), Lack::ServiceMissing);
 }
+
+#[test]
+fn a_service_that_is_awaited_changes_nothing_and_lacks_nothing() {
+    let mut assembler = Assembler::default();
+    assembler.set_spec(&spec(&[json!({})]));
+    let key = assembler.wanted_services().next().unwrap().clone();
+    assembler.await_service(&key);
+    let first = assembler.snapshot();
+    assert!(!first.clusters.get("api").unwrap().known);
+    assert!(first.problems.is_empty());
+    assembler.set_slice(&slice("a", json!([{"port": 6443}]), json!([ready("10.0.0.1")])));
+    assert!(endpoints(&mut assembler).is_empty(), "a part of what there is");
+    assembler.service_is_here(&key);
+    assert_eq!(endpoints(&mut assembler), ["10.0.0.1:6443"]);
+
+    // Another Service is named: the pods of the first serve until the second was heard of.
+    assembler.set_spec(&spec(&[json!({"targetService": "other"})]));
+    let other = assembler.wanted_services().next().unwrap().clone();
+    assembler.await_service(&other);
+    assembler.remove_slice("clusters-demo", "a");
+    let between = assembler.snapshot();
+    assert!(between.clusters.get("api").unwrap().known && between.problems.is_empty());
+    assert_eq!(endpoints(&mut assembler), ["10.0.0.1:6443"]);
+    assembler.service_is_here(&other);
+    assert_eq!(lack(&mut assembler), Lack::ServiceMissing);
+}

@@ -16,8 +16,6 @@ use crate::shared::{Shared, is_exhaustion};
 use crate::snapshot::ListenerKey;
 use crate::table::Upstream;
 
-/// The time that one attempt to connect may take.
-const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long to wait for a file descriptor before the next try.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(50);
 /// A peer that has been silent for this long is asked whether it is still there, so that one that vanished is
@@ -50,6 +48,8 @@ pub(crate) struct Connecting {
     pub(crate) sent: usize,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) tried: Vec<SocketAddr>,
+    /// Those of them that did not answer in time.
+    pub(crate) silent: Vec<SocketAddr>,
     pub(crate) last: String,
     pub(crate) deadline: Instant,
     pub(crate) attempt: Attempt,
@@ -79,17 +79,35 @@ impl Connecting {
         self.tried.push(endpoint);
     }
 
+    /// Like [`failed`](Self::failed), but it may answer yet: what was sent to it may be lost.
+    pub(crate) fn timed_out(&mut self, endpoint: SocketAddr) {
+        self.failed(endpoint, "no answer in time");
+        self.silent.push(endpoint);
+    }
+
+    /// The endpoint for the next attempt: one that was not tried, else one that was silent.
+    fn pick(&mut self, now: Instant) -> Option<SocketAddr> {
+        let untried = self.upstream.pick(&self.tried, now);
+        if untried.is_some() || self.silent.is_empty() {
+            return untried;
+        }
+        let silent = std::mem::take(&mut self.silent);
+        self.tried.retain(|tried| !silent.contains(tried));
+        self.upstream.pick(&self.tried, now)
+    }
+
     /// Starts the next attempt; an error if there is none.
     pub(crate) fn attempt(&mut self, token: u64, thread: &mut Thread<'_>) -> Result<(), Refused> {
         loop {
             let now = Instant::now();
             let left = self.deadline.saturating_duration_since(now);
-            let Some(endpoint) = self.upstream.pick(&self.tried, now).filter(|_| !left.is_zero()) else {
+            let endpoint = if left.is_zero() { None } else { self.pick(now) };
+            let Some(endpoint) = endpoint else {
                 return Err(self.out_of_endpoints());
             };
             match self.open(endpoint, token, thread) {
                 Ok(side) => {
-                    let until = now + left.min(ATTEMPT);
+                    let until = now + left.min(thread.shared.limits.attempt_time);
                     self.attempt = Attempt::Open {
                         side,
                         endpoint,

@@ -133,6 +133,7 @@ impl Connection {
         };
         let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         let ended = broken || flags.contains(EventFlags::RDHUP);
+        side.failed |= flags.contains(EventFlags::ERR);
         side.ended |= ended;
         side.readable |= ended || flags.contains(EventFlags::IN);
         side.writable |= broken || flags.contains(EventFlags::OUT);
@@ -188,7 +189,8 @@ impl Connection {
             )),
             Phase::Connecting(connecting) => match &connecting.attempt {
                 Attempt::Open { until, endpoint, .. } if *until <= now => {
-                    connecting.failed(*endpoint, "no answer in time");
+                    let endpoint = *endpoint;
+                    connecting.timed_out(endpoint);
                     connecting.attempt(tokens.backend, thread)
                 }
                 Attempt::Later(then) if *then <= now => connecting.attempt(tokens.backend, thread),
@@ -268,6 +270,7 @@ impl Connection {
             deadline: now + upstream.cluster.connect_budget,
             upstream,
             tried: Vec::new(),
+            silent: Vec::new(),
             last: String::new(),
             attempt: Attempt::Later(now),
         });
@@ -367,10 +370,14 @@ impl Relay {
         if down == Progress::Done {
             self.to_client.pass_end(client)?;
         }
-        Ok(match (up, down) {
-            (Progress::Yielded, _) | (_, Progress::Yielded) => Step::Again,
-            _ => Step::Wait,
-        })
+        if up == Progress::Yielded || down == Progress::Yielded {
+            return Ok(Step::Again);
+        }
+        // Nothing may be read from it any more, or not until the other side takes more: then no call says that it broke.
+        if client.failed || self.backend.failed {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(Step::Wait)
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Limits {
     pub connections_per_client: u32,
     /// New connections a second; further ones wait.
     pub accepts_per_second: u32,
+    /// The time that one attempt to connect to an endpoint may take.
+    pub attempt_time: Duration,
     /// The time until the hello is complete.
     pub hello_time: Duration,
     /// The time that open connections get to end after a shutdown was asked for.
@@ -38,6 +40,7 @@ impl Limits {
             connections,
             connections_per_client: u32::try_from(connections - connections / 16).unwrap_or(u32::MAX),
             accepts_per_second: 20_000,
+            attempt_time: Duration::from_secs(5),
             hello_time: Duration::from_secs(10),
             drain_time: Duration::from_secs(30),
             udp_idle: Duration::from_secs(60),

@@ -1,13 +1,17 @@
 //! What the native engine counts. The xDS manager uses the same names for what means the same in Envoy.
 
+use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+
+use crate::snapshot::{Problem, Snapshot};
 
 /// Why a connection was refused or ended by the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,6 +86,50 @@ struct BytesLabel {
     direction: &'static str,
 }
 
+/// Which backends have no ready endpoint, whichever engine serves them. Clones share it.
+///
+/// The number of endpoints does not say it: pods that are not ready are tried where no other is.
+#[derive(Debug, Clone, Default)]
+pub struct Lacking(Family<BackendLabel, Gauge>);
+
+impl Lacking {
+    const NAME: &str = "oooi_proxy_backends_without_ready_endpoints";
+
+    /// Shows what `after` lacks. Work is done for what differs from `before`.
+    pub fn show(&self, before: &Snapshot, after: &Snapshot) {
+        for changed in after.clusters.differences(&before.clusters) {
+            match changed.after {
+                Some(_) => self.set(changed.name, false),
+                None => drop(self.0.remove(&BackendLabel {
+                    backend: changed.name.to_string(),
+                })),
+            }
+        }
+        let there = |problem: &&Problem| after.clusters.contains_key(&problem.backend);
+        for problem in before.problems.iter().filter(there) {
+            self.set(&problem.backend, false);
+        }
+        for problem in &after.problems {
+            self.set(&problem.backend, true);
+        }
+    }
+
+    fn set(&self, backend: &str, lacks: bool) {
+        let label = BackendLabel {
+            backend: backend.to_owned(),
+        };
+        self.0.get_or_create(&label).set(i64::from(lacks));
+    }
+}
+
+impl Collector for Lacking {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "1 for a backend that has no ready endpoint";
+        self.0
+            .encode(encoder.encode_descriptor(Self::NAME, help, None, self.0.metric_type())?)
+    }
+}
+
 /// All counters of the engine. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -92,6 +140,7 @@ pub struct Metrics {
     connect_failures: Family<BackendLabel, Counter>,
     endpoints: Family<BackendLabel, Gauge>,
     resets: Family<ReasonLabel, Counter>,
+    pub(crate) lacking: Lacking,
     pub(crate) accept_paused: Gauge,
     pub(crate) updates: Counter,
 }
@@ -110,6 +159,7 @@ impl Default for Metrics {
             connect_failures: Family::default(),
             endpoints: Family::default(),
             resets: Family::default(),
+            lacking: Lacking::default(),
             accept_paused: Gauge::default(),
             updates: Counter::default(),
         };
@@ -174,12 +224,14 @@ impl Metrics {
             self.accept_paused.clone(),
         );
         proxy.register("updates", "Configurations taken over", self.updates.clone());
+        registry.register_collector(Box::new(self.lacking.clone()));
     }
 
     /// Metrics with a backend, from which the reference is written.
     pub fn example() -> Self {
         let metrics = Self::default();
         metrics.backend(&"kube-apiserver".into());
+        metrics.lacking.set("kube-apiserver", false);
         metrics
     }
 
@@ -197,6 +249,15 @@ impl Metrics {
         self.resets
             .get_or_create(&ReasonLabel {
                 reason: reason.as_str(),
+            })
+            .get()
+    }
+
+    /// Attempts to connect to an endpoint of a backend that failed.
+    pub fn connect_failures(&self, backend: &str) -> u64 {
+        self.connect_failures
+            .get_or_create(&BackendLabel {
+                backend: backend.to_owned(),
             })
             .get()
     }

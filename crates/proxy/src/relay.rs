@@ -38,6 +38,8 @@ pub(crate) struct Side {
     pub(crate) writable: bool,
     /// The peer ended or broke off: a short read does not mean that there is nothing more to learn.
     pub(crate) ended: bool,
+    /// The socket is broken: the peer reset it, or cannot be reached any more.
+    pub(crate) failed: bool,
     /// Epoll reports when a write may go through again.
     room_watched: bool,
 }
@@ -50,6 +52,7 @@ impl Side {
             readable: false,
             writable: true,
             ended: false,
+            failed: false,
             room_watched: false,
         }
     }

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use oooi_api::report::{Event, Report};
 use parking_lot::RwLock;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::UdpSocket;
 use tokio::sync::{oneshot, watch};
 
@@ -44,13 +45,30 @@ impl Options {
     /// One thread a core, and as many connections as this process has file descriptors for.
     pub fn new(addresses: Vec<IpAddr>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
         Self {
             addresses,
             threads,
-            limits: Limits::for_descriptors(descriptors),
+            limits: Limits::for_descriptors(descriptors()),
         }
     }
+}
+
+/// As many file descriptors as this process may have: the limit that holds is often far below the one that it may be
+/// raised to.
+pub fn descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Where that is not allowed, what there is must do.
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
+}
+
+/// Connections at a time that an engine beside this one may have: `most`, or what it has file descriptors for.
+pub fn connections(most: u64) -> u64 {
+    most.min(Limits::for_descriptors(descriptors()).connections as u64)
 }
 
 /// Why a server could not start.
@@ -85,6 +103,11 @@ impl Admin {
     pub fn view(&self) -> View {
         let snapshot = self.snapshot.read().clone();
         View::of_engine(&snapshot, &self.shared.table(), Instant::now())
+    }
+
+    /// Whether it serves: every port was bound, and no shutdown was asked for.
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(Ordering::Relaxed)
     }
 }
 
@@ -137,6 +160,7 @@ impl Server {
                 () = tokio::time::sleep(BIND_AGAIN), if again => {}
             }
         }
+        self.shared.ready.store(false, Ordering::Relaxed);
         ports.drain(self.shared.limits.drain_time).await;
         Ok(())
     }
@@ -146,6 +170,7 @@ impl Server {
         if !Arc::ptr_eq(&before, snapshot) {
             let table = Table::next(&self.shared.table(), snapshot, &self.shared.metrics);
             self.shared.table.send_replace(Arc::new(table));
+            self.shared.metrics.lacking.show(&before, snapshot);
             announce::changes(&before, snapshot, &*self.shared.report);
         }
         let wanted: BTreeSet<_> = snapshot
@@ -169,6 +194,10 @@ impl Server {
             .map(|(address, key)| format!("{address}/{}", key.transport))
             .collect();
         let troubles: Vec<String> = ports.failing.values().cloned().collect();
+        if troubles.is_empty() {
+            // A port that cannot be bound later on is no reason to take the others from their clients.
+            self.shared.ready.store(true, Ordering::Relaxed);
+        }
         self.shared
             .report
             .state(announce::state(snapshot, addresses, &troubles));

@@ -27,6 +27,9 @@ pub(crate) struct Shared {
     clients: Mutex<Clients>,
     log: Mutex<Rate>,
     exhausted: AtomicBool,
+    full: AtomicBool,
+    /// Every port was bound, and no shutdown was asked for.
+    pub(crate) ready: AtomicBool,
 }
 
 impl Shared {
@@ -41,6 +44,8 @@ impl Shared {
             clients: Mutex::default(),
             log: Mutex::new(Rate::new(LOG_LINES_PER_SECOND, now)),
             exhausted: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
         }
     }
 
@@ -82,8 +87,31 @@ impl Shared {
         }
     }
 
-    /// Says once that it is over.
+    /// Says once that as many connections are open as there may be.
+    pub(crate) fn filled_up(&self) {
+        if !self.full.swap(true, Ordering::Relaxed) {
+            self.report.event(Event::warning(
+                "ConnectionLimitReached",
+                format!(
+                    "{} connections are open, as many as there may be: new ones wait until some end. Raise the limit of \
+                     open files, or look for a client that opens too many connections",
+                    self.limits.connections
+                ),
+            ));
+        }
+    }
+
+    /// Says once that it is over. One place alone is soon taken again: the limit counts as left when there are some.
     pub(crate) fn recovered(&self) {
+        if self.full.load(Ordering::Relaxed)
+            && self.slots.available_permits() > self.limits.connections / 16
+            && self.full.swap(false, Ordering::Relaxed)
+        {
+            self.report.event(Event::normal(
+                "ConnectionsAvailable",
+                "there is room for new connections again",
+            ));
+        }
         if self.exhausted.load(Ordering::Relaxed) && self.exhausted.swap(false, Ordering::Relaxed) {
             self.report.event(Event::normal(
                 "FileDescriptorsAvailable",

@@ -40,6 +40,8 @@ pub struct Cluster {
     pub transport: Transport,
     /// Where its pods listen now; sorted, each once. Empty: connections are reset.
     pub endpoints: Vec<SocketAddr>,
+    /// False until its Service was heard of for the first time: that there are no endpoints means nothing then.
+    pub known: bool,
     /// The time for all attempts to connect together.
     pub connect_budget: Duration,
     /// Whether each connection starts with a PROXY v2 header.

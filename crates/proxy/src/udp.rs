@@ -130,7 +130,10 @@ async fn open(
     shared
         .slots
         .try_acquire()
-        .map_err(|_| Reason::ClientLimit)?
+        .map_err(|_| {
+            shared.filled_up();
+            Reason::ClientLimit
+        })?
         .forget();
     let ticket = Ticket::issue(shared, client.ip()).ok_or(Reason::ClientLimit)?;
     let endpoint = upstream.pick(&[], Instant::now()).ok_or(Reason::NoEndpoint)?;

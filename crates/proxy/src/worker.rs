@@ -261,6 +261,7 @@ impl Work {
         let slot = self.shared.slots.try_acquire().map(SemaphorePermit::forget); // until the connection ends
         if slot.is_err() {
             self.shared.accepts.lock().put_back();
+            self.shared.filled_up();
             self.pause(token, now + PAUSE); // further ones wait in the kernel's queue
             return false;
         }

@@ -13,7 +13,7 @@ use crate::up::{Failure, Part, Run};
 
 /// Envoy's own port for its administration.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
-/// Connections at a time.
+/// Connections at a time, at most.
 const CONNECTIONS: u64 = 10_000;
 
 /// Runs until the part ends.
@@ -34,17 +34,22 @@ pub(crate) async fn run(run: Run, part: Part<Snapshot>, binary: PathBuf) -> Resu
             node: "oooi".into(),
             xds: listener.endpoint()?,
             admin: ADMIN,
-            connections: CONNECTIONS,
+            connections: oooi_proxy::server::connections(CONNECTIONS),
         },
         threads: None,
         drain_time: DRAIN_TIME,
     };
     run.options.failing.set("proxy", None);
-    let level = snapshots.borrow().log_level;
-    let (_level, levels) = watch::channel(level);
+    let (level, levels) = watch::channel(snapshots.borrow().log_level);
+    let mut changes = snapshots.clone();
+    let follow_level = async move {
+        while changes.changed().await.is_ok() {
+            level.send_replace(changes.borrow_and_update().log_level);
+        }
+    };
     let follow = {
         let control = control.clone();
-        async move { control.follow(snapshots).await }
+        async move { tokio::join!(control.follow(snapshots), follow_level) }
     };
     let following = tokio::spawn(follow);
 

@@ -20,6 +20,7 @@ use oooi_proxy::announce;
 use oooi_proxy::snapshot::Snapshot;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream as Responses, StreamExt};
 use tonic::{Status, Streaming};
@@ -31,6 +32,10 @@ use crate::wire::Incoming;
 
 /// How long listeners wait for a client that does not ask for endpoints.
 const GATE: Duration = Duration::from_secs(2);
+/// How long after a refusal listeners are sent again: the port may be free by then.
+const RETRY: Duration = Duration::from_secs(5);
+/// Twice as long each time, up to this.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Responses on their way in one stream: one of each kind.
 const IN_FLIGHT: usize = 4;
 
@@ -85,6 +90,7 @@ impl ControlPlane {
     pub fn update(&self, snapshot: &Arc<Snapshot>) {
         let inner = &self.0;
         let before = std::mem::replace(&mut *inner.snapshot.lock(), snapshot.clone());
+        inner.metrics.lacking.show(&before, snapshot);
         announce::changes(&before, snapshot, &*inner.report);
         let resources = Resources::next(&inner.resources.borrow(), snapshot, &inner.addresses);
         inner.resources.send_replace(Arc::new(resources));
@@ -168,12 +174,15 @@ impl Inner {
             }
             Verdict::Refused(kind, message) => {
                 self.metrics.refused(*kind);
-                state.refused.insert(*kind, message.clone());
-                true
+                // What is sent again is often refused again, which is no news.
+                state.refused.insert(*kind, message.clone()).as_ref() != Some(message)
             }
         };
+        self.show_refusals(&nodes);
         drop(nodes);
-        if let Verdict::Refused(kind, message) = verdict {
+        if let Verdict::Refused(kind, message) = verdict
+            && changed
+        {
             let message = format!(
                 "Envoy {node} refused the {} and keeps what it had: {message}",
                 kind.label()
@@ -182,6 +191,13 @@ impl Inner {
         }
         if changed {
             self.report_state();
+        }
+    }
+
+    fn show_refusals(&self, nodes: &BTreeMap<String, NodeState>) {
+        for kind in Kind::ALL {
+            let refusing = nodes.values().any(|state| state.refused.contains_key(&kind));
+            self.metrics.refusing(kind, refusing);
         }
     }
 
@@ -222,11 +238,48 @@ impl Drop for Connected {
         tracing::info!(node = self.node, "Envoy disconnected");
         self.inner.metrics.streams.dec();
         let mut nodes = self.inner.nodes.lock();
-        if let Some(state) = nodes.get_mut(&self.node) {
-            state.streams -= 1;
-            if state.streams == 0 {
-                nodes.remove(&self.node);
-            }
+        let Some(state) = nodes.get_mut(&self.node) else {
+            return;
+        };
+        state.streams -= 1;
+        if state.streams > 0 {
+            return;
+        }
+        let refused = nodes
+            .remove(&self.node)
+            .is_some_and(|state| !state.refused.is_empty());
+        self.inner.show_refusals(&nodes);
+        drop(nodes);
+        if refused {
+            self.inner.report_state();
+        }
+    }
+}
+
+/// A wait that goes on through everything that happens meanwhile.
+struct Wait {
+    time: Duration,
+    until: Option<Instant>,
+}
+
+impl Wait {
+    fn new(time: Duration) -> Self {
+        Self { time, until: None }
+    }
+
+    /// Begins, goes on or is over.
+    fn hold(&mut self, waits: bool) {
+        self.until = match waits {
+            true => self.until.or_else(|| Some(Instant::now() + self.time)),
+            false => None,
+        };
+    }
+
+    /// Ends when the wait does; never if there is none.
+    async fn end(&self) {
+        match self.until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
         }
     }
 }
@@ -245,6 +298,7 @@ async fn serve<Q, R>(
     let mut ended = inner.ended.subscribe();
     let mut stream = Stream::new(variant);
     let mut connected = None;
+    let (mut gate, mut retry) = (Wait::new(GATE), Wait::new(RETRY));
     loop {
         let resources = updates.borrow_and_update().clone();
         while let Some(response) = stream.next(&resources) {
@@ -258,7 +312,8 @@ async fn serve<Q, R>(
         {
             inner.settled(node, &resources);
         }
-        let gated = stream.is_gated(&resources);
+        gate.hold(stream.is_gated(&resources));
+        retry.hold(stream.has_refused());
         tokio::select! {
             _ = ended.wait_for(|ended| *ended) => return,
             request = requests.next() => {
@@ -271,6 +326,9 @@ async fn serve<Q, R>(
                 let node = connected.get_or_insert_with(|| Connected::new(&inner, incoming.node)).node.clone();
                 let verdict = stream.request(incoming.request, &resources);
                 inner.note(&node, &verdict);
+                if verdict == Verdict::Accepted(Kind::Listeners) {
+                    retry.time = RETRY;
+                }
             }
             changed = updates.changed() => {
                 if changed.is_err() {
@@ -278,7 +336,11 @@ async fn serve<Q, R>(
                 }
                 stream.restore_gate();
             }
-            () = tokio::time::sleep(GATE), if gated => stream.lift_gate(),
+            () = gate.end() => stream.lift_gate(),
+            () = retry.end() => {
+                retry.time = (retry.time * 2).min(LONGEST_RETRY);
+                stream.retry();
+            }
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+const HISTOGRAM: &str = "histogram";
+
 /// A series of Envoy, and ours.
 struct Translation {
     envoy: &'static str,
@@ -41,7 +43,7 @@ const fn reset(envoy: &'static str, reason: &'static str) -> Translation {
     }
 }
 
-const TRANSLATIONS: [Translation; 9] = [
+const TRANSLATIONS: [Translation; 12] = [
     series(
         "envoy_cluster_upstream_cx_active",
         "oooi_proxy_connections_active",
@@ -63,6 +65,17 @@ const TRANSLATIONS: [Translation; 9] = [
     reset("envoy_listener_no_filter_chain_match", "unknown_name"),
     reset("envoy_listener_downstream_pre_cx_timeout", "hello_timeout"),
     reset("envoy_cluster_upstream_cx_none_healthy", "no_endpoint"),
+    reset(
+        "envoy_cluster_upstream_cx_connect_attempts_exceeded",
+        "connect_failed",
+    ),
+    reset("envoy_tcp_idle_timeout", "idle"),
+    // In milliseconds there, in seconds here.
+    series(
+        "envoy_cluster_upstream_cx_connect_ms",
+        "oooi_proxy_connect_seconds",
+        HISTOGRAM,
+    ),
 ];
 
 /// The names of ours that Envoy has a series for.
@@ -72,45 +85,94 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Translates a page of Envoy's Prometheus statistics. Lines that are not understood are left out.
 pub fn translate(page: &str) -> String {
-    let mut sums: BTreeMap<(&str, &str, String), f64> = BTreeMap::new();
+    let mut sums: BTreeMap<Ours, f64> = BTreeMap::new();
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, labels, value)) = parse(line) else {
             continue;
         };
-        for translation in TRANSLATIONS
+        // The way to the control plane is no backend.
+        if label_value(labels, "envoy_cluster_name") == Some("oooi_xds") {
+            continue;
+        }
+        for (ours, value) in TRANSLATIONS
             .iter()
-            .filter(|translation| translation.envoy == name)
+            .filter_map(|translation| translation.apply(name, labels, value))
         {
-            let backend = label_value(labels, "envoy_cluster_name").unwrap_or_default();
-            if backend == "oooi_xds" {
-                continue; // the way to the control plane is no backend
-            }
-            let mut ours = Vec::new();
-            if translation.by_backend {
-                ours.push(format!("backend=\"{backend}\""));
-            }
-            if let Some((label, value)) = translation.more {
-                ours.push(format!("{label}=\"{value}\""));
-            }
-            *sums
-                .entry((translation.ours, translation.kind, ours.join(",")))
-                .or_default() += value;
+            *sums.entry(ours).or_default() += value;
         }
     }
     let mut out = String::new();
     let mut last = "";
-    for ((name, kind, labels), value) in &sums {
-        if *name != last {
-            let _ = writeln!(
-                out,
-                "# TYPE {} {kind}",
-                name.strip_suffix("_total").unwrap_or(name)
-            );
-            last = name;
+    for (ours, value) in &sums {
+        if ours.family != last {
+            last = ours.family;
+            let family = last.strip_suffix("_total").unwrap_or(last);
+            let _ = writeln!(out, "# TYPE {family} {}", ours.kind);
         }
-        let _ = writeln!(out, "{name}{{{labels}}} {value}");
+        let _ = writeln!(out, "{}{}{{{}}} {value}", ours.family, ours.suffix, ours.labels());
     }
     out
+}
+
+/// A series of ours, in the order in which it is shown.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Ours {
+    family: &'static str,
+    kind: &'static str,
+    fixed: String,
+    /// The upper bound of a histogram's class, in microseconds.
+    bound: Option<u64>,
+    suffix: &'static str,
+}
+
+impl Ours {
+    fn labels(&self) -> String {
+        match self.bound {
+            Some(u64::MAX) => format!("{},le=\"+Inf\"", self.fixed),
+            Some(micros) => format!("{},le=\"{:?}\"", self.fixed, micros as f64 / 1e6),
+            None => self.fixed.clone(),
+        }
+    }
+}
+
+impl Translation {
+    /// What a line of Envoy's is among ours.
+    fn apply(&self, name: &str, labels: &str, value: f64) -> Option<(Ours, f64)> {
+        let mut ours = Ours {
+            family: self.ours,
+            kind: self.kind,
+            fixed: self.labels(labels),
+            bound: None,
+            suffix: "",
+        };
+        let rest = name.strip_prefix(self.envoy)?;
+        match (self.kind, rest) {
+            (HISTOGRAM, "_bucket") => {
+                let millis: f64 = label_value(labels, "le")?.parse().ok()?;
+                // A float that is too large for it, such as the last bound, becomes the largest number.
+                ours.bound = Some((millis * 1e3) as u64);
+                ours.suffix = "_bucket";
+                Some((ours, value))
+            }
+            (HISTOGRAM, "_sum") => {
+                ours.suffix = "_sum";
+                Some((ours, value / 1e3))
+            }
+            (HISTOGRAM, "_count") => {
+                ours.suffix = "_count";
+                Some((ours, value))
+            }
+            (kind, "") if kind != HISTOGRAM => Some((ours, value)),
+            _ => None,
+        }
+    }
+
+    fn labels(&self, envoy: &str) -> String {
+        let backend = label_value(envoy, "envoy_cluster_name").unwrap_or_default();
+        let backend = self.by_backend.then(|| format!("backend=\"{backend}\""));
+        let more = self.more.map(|(label, value)| format!("{label}=\"{value}\""));
+        backend.into_iter().chain(more).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// `name{labels} value`
@@ -150,6 +212,26 @@ mod tests {
              oooi_proxy_connections_active{backend=\"api\"} 3\n\
              # TYPE oooi_proxy_resets counter\n\
              oooi_proxy_resets_total{reason=\"unknown_name\"} 7\n"
+        );
+    }
+
+    #[test]
+    fn milliseconds_of_connecting_become_seconds() {
+        let series = "envoy_cluster_upstream_cx_connect_ms";
+        let api = "envoy_cluster_name=\"api\"";
+        let page = format!(
+            "{series}_bucket{{{api},le=\"0.5\"}} 1\n{series}_bucket{{{api},le=\"1000\"}} 2\n\
+             {series}_bucket{{{api},le=\"+Inf\"}} 3\n{series}_sum{{{api}}} 2500\n{series}_count{{{api}}} 3\n\
+             {series}_else{{{api}}} 1\n{series}_bucket{{{api}}} 1\n"
+        );
+        assert_eq!(
+            translate(&page),
+            "# TYPE oooi_proxy_connect_seconds histogram\n\
+             oooi_proxy_connect_seconds_count{backend=\"api\"} 3\n\
+             oooi_proxy_connect_seconds_sum{backend=\"api\"} 2.5\n\
+             oooi_proxy_connect_seconds_bucket{backend=\"api\",le=\"0.0005\"} 1\n\
+             oooi_proxy_connect_seconds_bucket{backend=\"api\",le=\"1.0\"} 2\n\
+             oooi_proxy_connect_seconds_bucket{backend=\"api\",le=\"+Inf\"} 3\n"
         );
     }
 

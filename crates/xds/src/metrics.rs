@@ -1,5 +1,6 @@
 //! What the control plane counts.
 
+use oooi_proxy::metrics::Lacking;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,6 +19,7 @@ struct KindLabel {
 pub struct Metrics {
     pub(crate) streams: Gauge,
     pub(crate) updates: Counter,
+    pub(crate) lacking: Lacking,
     sent: Family<KindLabel, Counter>,
     resources: Family<KindLabel, Counter>,
     accepted: Family<KindLabel, Counter>,
@@ -30,6 +32,7 @@ impl Default for Metrics {
         let metrics = Self {
             streams: Gauge::default(),
             updates: Counter::default(),
+            lacking: Lacking::default(),
             sent: Family::default(),
             resources: Family::default(),
             accepted: Family::default(),
@@ -54,7 +57,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Makes the counters visible under `oooi_xds_…`.
+    /// Makes the counters visible under `oooi_xds_…`, and what backends lack under its name in every engine.
     pub fn register(&self, registry: &mut Registry) {
         let xds = registry.sub_registry_with_prefix("oooi_xds");
         xds.register("streams", "Streams that Envoys have open", self.streams.clone());
@@ -72,6 +75,7 @@ impl Metrics {
             "1 while an Envoy has refused the last response and goes on with what it had",
             self.refusing.clone(),
         );
+        registry.register_collector(Box::new(self.lacking.clone()));
     }
 
     pub(crate) fn sent(&self, kind: Kind, resources: usize) {
@@ -83,13 +87,22 @@ impl Metrics {
     pub(crate) fn accepted(&self, kind: Kind) {
         let label = KindLabel { kind: kind.label() };
         self.accepted.get_or_create(&label).inc();
-        self.refusing.get_or_create(&label).set(0);
     }
 
     pub(crate) fn refused(&self, kind: Kind) {
         let label = KindLabel { kind: kind.label() };
         self.refused.get_or_create(&label).inc();
-        self.refusing.get_or_create(&label).set(1);
+    }
+
+    pub(crate) fn refusing(&self, kind: Kind, refusing: bool) {
+        let label = KindLabel { kind: kind.label() };
+        self.refusing.get_or_create(&label).set(i64::from(refusing));
+    }
+
+    /// Whether an Envoy goes on with what it had.
+    pub fn is_refusing(&self, kind: Kind) -> bool {
+        let label = KindLabel { kind: kind.label() };
+        self.refusing.get_or_create(&label).get() == 1
     }
 
     /// Resources sent so far.
@@ -97,23 +110,5 @@ impl Metrics {
         self.resources
             .get_or_create(&KindLabel { kind: kind.label() })
             .get()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_over_when_the_next_response_is_taken() {
-        let metrics = Metrics::default();
-        let label = KindLabel {
-            kind: Kind::Clusters.label(),
-        };
-        metrics.refused(Kind::Clusters);
-        assert_eq!(metrics.refusing.get_or_create(&label).get(), 1);
-        metrics.accepted(Kind::Clusters);
-        assert_eq!(metrics.refusing.get_or_create(&label).get(), 0);
-        assert_eq!(metrics.refused.get_or_create(&label).get(), 1);
     }
 }

@@ -101,7 +101,9 @@ impl Resources {
         for changed in snapshot.clusters.differences(&old.clusters) {
             let cluster = changed.after.map(|cluster| &**cluster);
             next.put(Kind::Clusters, changed.name, cluster.map(cluster_resource));
-            next.put(Kind::Endpoints, changed.name, cluster.map(endpoints_resource));
+            // Of endpoints that are not known yet nothing is said: an Envoy that has some keeps them.
+            let known = cluster.filter(|cluster| cluster.known);
+            next.put(Kind::Endpoints, changed.name, known.map(endpoints_resource));
         }
         let same_timeout = old.idle_timeout == snapshot.idle_timeout;
         for (key, routes) in snapshot.listeners.iter() {

@@ -6,9 +6,11 @@
 //!
 //! The order is make before break. Listeners wait until the clusters that they may name, and their endpoints,
 //! were acknowledged; clusters that are gone stay until the listeners without them were acknowledged. If the
-//! client never asks for some endpoints, [`Stream::lift_gate`] ends the wait.
+//! client never asks for some endpoints, or for listeners, [`Stream::lift_gate`] ends the wait.
 //!
-//! A resource that was refused (NACK) is not sent again until it changes.
+//! A resource that was refused (NACK) is not sent again until it changes. Listeners are the exception: one may be
+//! refused because another process has its port, so all that were refused go with the next that is sent, and
+//! [`Stream::retry`] sends them again without one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,9 +102,9 @@ impl Stream {
         self.look(resources);
         let variant = self.variant;
         let subscription = &mut self.subscriptions[kind as usize];
-        let answers_pending =
-            !request.nonce.is_empty() && subscription.pending.as_deref() == Some(&*request.nonce);
-        if !request.nonce.is_empty() && !answers_pending && variant == Variant::StateOfTheWorld {
+        let is_latest = !request.nonce.is_empty() && subscription.nonce == request.nonce;
+        let answers_pending = is_latest && subscription.pending;
+        if !request.nonce.is_empty() && !is_latest && variant == Variant::StateOfTheWorld {
             return Verdict::Noted; // speaks of an older response: its names are outdated too
         }
         let verdict = match request.error.clone() {
@@ -111,7 +113,7 @@ impl Stream {
             None => Verdict::Accepted(kind),
         };
         if answers_pending {
-            subscription.pending = None;
+            subscription.answered(request.error.is_some());
         }
         match variant {
             Variant::StateOfTheWorld => {
@@ -129,7 +131,11 @@ impl Stream {
         let variant = self.variant;
         let [clusters, endpoints, listeners] = &mut self.subscriptions;
         // Clusters that are gone stay while the client's listeners may still name them; endpoints go with their cluster.
-        let named = listeners.asked && (!listeners.is_settled() || listeners.has_gone());
+        // One that comes back asks for clusters first, and has listeners nevertheless.
+        let named = match listeners.asked {
+            true => !listeners.is_settled() || listeners.has_gone() || listeners.has_refused(),
+            false => !self.gate_lifted,
+        };
         let (kind, owed) = None
             .or_else(|| Some((Kind::Clusters, clusters.owed(variant, Kind::Clusters, |_| named)?)))
             .or_else(|| {
@@ -143,7 +149,8 @@ impl Stream {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         let subscription = &mut self.subscriptions[kind as usize];
-        subscription.pending = Some(nonce.clone());
+        subscription.nonce.clone_from(&nonce);
+        subscription.pending = true;
         subscription.answered = true;
         Some(Response {
             kind,
@@ -159,17 +166,32 @@ impl Stream {
         let gated = self.is_gated(resources);
         let [clusters, _, listeners] = &self.subscriptions;
         let asked = clusters.asked || listeners.asked;
-        asked && !gated && self.subscriptions.iter().all(|s| s.pending.is_none())
+        asked && !gated && self.subscriptions.iter().all(|s| !s.pending)
     }
 
-    /// Whether listeners wait for something that may never come.
+    /// Whether something waits for a request that may never come: listeners for one of endpoints, or clusters that are
+    /// gone for one of listeners.
     pub fn is_gated(&mut self, resources: &Resources) -> bool {
         self.look(resources);
-        let listeners = &self.subscriptions[Kind::Listeners as usize];
-        !self.gate_lifted && listeners.is_behind() && !self.may_send_listeners()
+        let [clusters, _, listeners] = &self.subscriptions;
+        let waits = match listeners.asked {
+            true => listeners.is_behind() && !self.may_send_listeners(),
+            false => clusters.asked && clusters.has_gone(),
+        };
+        !self.gate_lifted && waits
     }
 
-    /// Sends listeners without waiting any longer, until [`restore_gate`](Self::restore_gate).
+    /// Whether the client goes on with other listeners than those that there are, since it refused these.
+    pub fn has_refused(&self) -> bool {
+        self.subscriptions[Kind::Listeners as usize].has_refused()
+    }
+
+    /// Sends the listeners again that were refused.
+    pub fn retry(&mut self) {
+        self.subscriptions[Kind::Listeners as usize].retry();
+    }
+
+    /// Sends what is owed without waiting any longer, until [`restore_gate`](Self::restore_gate).
     pub fn lift_gate(&mut self) {
         self.gate_lifted = true;
     }

@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Resources of backends with these names, each on port 443 and with this many endpoints.
+/// Resources of backends with these names and this many endpoints. Each is on port 443, unless its name starts with its
+/// port.
 fn resources(before: &Resources, backends: &[(&str, u8)]) -> Resources {
     let mut assembler = Assembler::default();
     let list: Vec<_> = backends
         .iter()
         .map(|(name, _)| {
-            json!({"name": name, "hostname": format!("{name}.example"), "port": 443,
+            let port = name.split('-').next().and_then(|port| port.parse().ok());
+            json!({"name": name, "hostname": format!("{name}.example"), "port": port.unwrap_or(443),
             "targetService": name, "targetPort": 443, "targetNamespace": "demo"})
         })
         .collect();
@@ -270,7 +272,15 @@ fn a_client_that_comes_back_gets_the_difference() {
     );
     let response = stream.next(&after).unwrap();
     assert_eq!(response.resources.len(), 1, "b's cluster is the same");
-    assert_eq!(response.removed, ["a"]);
+    assert!(response.removed.is_empty(), "its listeners may name it");
+    let answer = Request {
+        nonce: response.nonce,
+        ..first(Kind::Clusters, &[])
+    };
+    stream.request(answer, &after);
+    assert!(stream.next(&after).is_none() && stream.is_gated(&after));
+    stream.lift_gate(); // it never asks for listeners
+    assert_eq!(stream.next(&after).unwrap().removed, ["a"]);
     let mut stream = Stream::new(Variant::Delta);
     stream.request(
         Request {
@@ -352,6 +362,92 @@ fn an_unknown_kind_is_no_reason_to_fall_over() {
         Stream::new(Variant::Delta).request(request, &Resources::default()),
         Verdict::Unknown
     );
+}
+
+#[test]
+fn a_state_of_the_world_client_changes_its_names_after_it_accepted() {
+    let some = resources(&Resources::default(), &[("a", 1), ("b", 1)]);
+    let mut stream = Stream::new(Variant::StateOfTheWorld);
+    stream.request(first(Kind::Endpoints, &["a"]), &some);
+    let nonce = stream.next(&some).unwrap().nonce;
+    let says = |names| Request {
+        nonce: nonce.clone(),
+        ..first(Kind::Endpoints, names)
+    };
+    assert_eq!(
+        stream.request(says(&["a"]), &some),
+        Verdict::Accepted(Kind::Endpoints)
+    );
+    assert_eq!(stream.request(says(&["a", "b"]), &some), Verdict::Noted);
+    let names: Vec<String> = stream
+        .next(&some)
+        .unwrap()
+        .resources
+        .iter()
+        .map(|one| one.name.clone())
+        .collect();
+    assert_eq!(names, ["b"]);
+}
+
+/// Refuses the listeners that come next, whatever else comes before them.
+fn refuse_listeners(client: &mut Client, resources: &Resources) -> Response {
+    loop {
+        let response = client.stream.next(resources).unwrap();
+        let answer = client.answer(&response);
+        if response.kind != Kind::Listeners {
+            client.stream.request(answer, resources);
+            continue;
+        }
+        let refusal = Request {
+            error: Some("the port is taken".into()),
+            ..answer
+        };
+        client.stream.request(refusal, resources);
+        return response;
+    }
+}
+
+#[test]
+fn clusters_stay_while_the_listeners_without_them_are_refused() {
+    let before = resources(&Resources::default(), &[("old", 1), ("same", 1)]);
+    let after = resources(&before, &[("same", 1)]);
+    for variant in [Variant::Delta, Variant::StateOfTheWorld] {
+        let mut client = Client::connect(variant, &before);
+        client.take_log();
+        refuse_listeners(&mut client, &after);
+        client.settle(&after);
+        assert!(
+            client.take_log().is_empty(),
+            "{variant:?}: Envoy has the old listeners"
+        );
+        assert!(client.stream.has_refused());
+        client.stream.retry();
+        client.settle(&after);
+        let (listeners, clusters) = match variant {
+            Variant::Delta => ("listeners +tcp-443 -", "clusters + -old"),
+            Variant::StateOfTheWorld => ("listeners +tcp-443 -", "clusters +same -"),
+        };
+        assert_eq!(client.take_log(), [listeners, clusters]);
+        assert!(!client.stream.has_refused());
+    }
+}
+
+#[test]
+fn refused_listeners_go_with_the_next_that_are_sent() {
+    let before = resources(&Resources::default(), &[("80-a", 1)]);
+    let mut client = Client::connect(Variant::Delta, &before);
+    client.take_log();
+    let blocked = resources(&before, &[("80-a", 1), ("81-b", 1)]);
+    client.stream.lift_gate(); // that the client asks for the endpoints is of no interest here
+    assert_eq!(
+        refuse_listeners(&mut client, &blocked).resources[0].name,
+        "tcp-81"
+    );
+    assert!(client.stream.next(&blocked).is_none(), "not at once");
+    let after = resources(&blocked, &[("81-b", 1)]);
+    let response = refuse_listeners(&mut client, &after);
+    assert_eq!(response.removed, ["tcp-80"]);
+    assert_eq!(response.resources[0].name, "tcp-81");
 }
 
 proptest! {

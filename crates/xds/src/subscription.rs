@@ -16,8 +16,14 @@ pub(crate) struct Subscription {
     pub(crate) asked: bool,
     /// Whether it got an answer, be it empty.
     pub(crate) answered: bool,
-    /// The nonce of the response on its way.
-    pub(crate) pending: Option<String>,
+    /// The nonce of the last response.
+    pub(crate) nonce: String,
+    /// Whether that response is on its way.
+    pub(crate) pending: bool,
+    /// The listeners of that response; other kinds are not asked which.
+    in_flight: Vec<String>,
+    /// Listeners that the client refused: it has the ones before, or none.
+    refused: Vec<String>,
     wildcard: bool,
     names: BTreeSet<String>,
     /// What the client has or refused, by name; `None` is "it was told that there is none".
@@ -62,6 +68,29 @@ impl Subscription {
             let changed = set.differences(&self.seen).map(|one| one.name.clone());
             self.due.extend(changed);
             self.seen = set.clone();
+            self.retry();
+        }
+    }
+
+    /// The last response was answered.
+    pub(crate) fn answered(&mut self, refused: bool) {
+        self.pending = false;
+        let in_flight = std::mem::take(&mut self.in_flight);
+        self.refused = if refused { in_flight } else { Vec::new() };
+    }
+
+    /// Whether the client refused a listener, and so still has what was before it.
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Lets the refused listeners be sent again.
+    pub(crate) fn retry(&mut self) {
+        for name in std::mem::take(&mut self.refused) {
+            if let Some(Some(has)) = self.sent.get_mut(&name) {
+                has.version.clear();
+            }
+            self.due.insert(name.into());
         }
     }
 
@@ -77,7 +106,7 @@ impl Subscription {
 
     /// Whether the client has answered for everything that is new.
     pub(crate) fn is_settled(&self) -> bool {
-        self.pending.is_none() && !self.is_behind()
+        !self.pending && !self.is_behind()
     }
 
     /// Whether the client has something that is gone.
@@ -199,7 +228,7 @@ impl Subscription {
         kind: Kind,
         retained: impl Fn(&str) -> bool,
     ) -> Option<Owed> {
-        if !self.asked || self.pending.is_some() {
+        if !self.asked || self.pending {
             return None;
         }
         let changed: Vec<Arc<Resource>> = self.changed().cloned().collect();
@@ -233,12 +262,17 @@ impl Subscription {
         }
         self.forget_what_is_done();
         let removed = [gone, absent].concat();
+        let resources: Vec<Arc<Resource>> = if whole {
+            self.wanted().chain(kept).collect()
+        } else {
+            changed
+        };
+        if kind == Kind::Listeners {
+            let names = resources.iter().map(|one| &one.name).chain(&removed);
+            self.in_flight = names.cloned().collect();
+        }
         Some(Owed {
-            resources: if whole {
-                self.wanted().chain(kept).collect()
-            } else {
-                changed
-            },
+            resources,
             removed: if variant == Variant::Delta {
                 removed
             } else {

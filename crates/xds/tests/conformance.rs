@@ -6,7 +6,7 @@
 mod battery;
 mod harness;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use battery::in_time;
@@ -104,6 +104,60 @@ impl Delta {
     }
 }
 
+/// A client of the state of the world. As the protocol has it, every request holds the nonce of the last response of
+/// its kind.
+struct Whole {
+    requests: mpsc::Sender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
+    last: BTreeMap<&'static str, DiscoveryResponse>,
+}
+
+impl Whole {
+    async fn open(control: &Control, node: &str) -> Self {
+        let (requests, receiver) = mpsc::channel(16);
+        let first = DiscoveryRequest {
+            node: Some(Node {
+                id: node.to_owned(),
+                ..Node::default()
+            }),
+            type_url: Kind::Clusters.type_url().to_owned(),
+            ..DiscoveryRequest::default()
+        };
+        requests.send(first).await.unwrap();
+        let mut channel = channel(control).await;
+        let stream = channel.stream_aggregated_resources(ReceiverStream::new(receiver));
+        let responses = in_time("a stream", stream).await.unwrap().into_inner();
+        let last = BTreeMap::new();
+        Self {
+            requests,
+            responses,
+            last,
+        }
+    }
+
+    async fn request(&self, kind: Kind, names: &[&str]) {
+        let last = self.last.get(kind.type_url()).cloned().unwrap_or_default();
+        let request = DiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            version_info: last.version_info,
+            response_nonce: last.nonce,
+            resource_names: names.iter().map(ToString::to_string).collect(),
+            ..DiscoveryRequest::default()
+        };
+        self.requests.send(request).await.unwrap();
+    }
+
+    /// Receives, checks the kind and accepts.
+    async fn accept(&mut self, kind: Kind, names: &[&str]) -> DiscoveryResponse {
+        let response = in_time("a response", self.responses.message()).await;
+        let response = response.unwrap().unwrap();
+        assert_eq!(response.type_url, kind.type_url());
+        self.last.insert(kind.type_url(), response.clone());
+        self.request(kind, names).await;
+        response
+    }
+}
+
 fn names(response: &DeltaDiscoveryResponse) -> Vec<&str> {
     response
         .resources
@@ -197,45 +251,65 @@ async fn several_clients_are_told_apart_and_one_refusal_does_not_stop_the_others
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_refused_is_forgotten_with_it() {
+    let control = control().await;
+    control.plane.update(&world(&["api"]).snapshot());
+    let mut bad = Delta::open(&control, "bad").await;
+    let response = bad.receive().await;
+    bad.answer(&response, Some("not to my taste")).await;
+    let refused = |expected: bool| {
+        let (report, metrics) = (control.report.clone(), control.metrics.clone());
+        async move {
+            while metrics.is_refusing(Kind::Clusters) != expected
+                || report.latest().is_none_or(|state| state.accepted == expected)
+            {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    in_time("the refusal to be known", refused(true)).await;
+    drop(bad);
+    in_time("the refusal to be gone", refused(false)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_listener_is_sent_again_and_the_refusal_is_said_once() {
+    let control = control().await;
+    control.plane.update(&world(&["api"]).snapshot());
+    let mut client = Delta::open(&control, "generic").await;
+    client.accept(Kind::Clusters).await;
+    client.subscribe(Kind::Endpoints, &["api"]).await;
+    client.accept(Kind::Endpoints).await;
+    client.subscribe(Kind::Listeners, &[]).await;
+    for _ in 0..2 {
+        let response = client.receive().await;
+        assert_eq!(names(&response), ["tcp-8443"]);
+        client.answer(&response, Some("the port is taken")).await;
+    }
+    let events = control.report.events();
+    let said = events.iter().filter(|event| event.reason == "EngineRefused");
+    assert_eq!(said.count(), 1, "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_of_the_world_client_gets_whole_responses() {
     let control = control().await;
     control.plane.update(&world(&["a", "b"]).snapshot());
-    let (requests, receiver) = mpsc::channel(16);
-    let request = |kind: Kind, nonce: &str, names: &[&str]| DiscoveryRequest {
-        node: Some(Node {
-            id: "sotw".to_owned(),
-            ..Node::default()
-        }),
-        type_url: kind.type_url().to_owned(),
-        response_nonce: nonce.to_owned(),
-        resource_names: names.iter().map(ToString::to_string).collect(),
-        ..DiscoveryRequest::default()
-    };
-    requests.send(request(Kind::Clusters, "", &[])).await.unwrap();
-    let mut channel = channel(&control).await;
-    let stream = channel
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await;
-    let mut responses: Streaming<DiscoveryResponse> = stream.unwrap().into_inner();
-    let first = in_time("clusters", responses.message()).await.unwrap().unwrap();
+    let mut client = Whole::open(&control, "sotw").await;
+    let first = client.accept(Kind::Clusters, &[]).await;
     assert_eq!(first.resources.len(), 2);
-    requests
-        .send(request(Kind::Clusters, &first.nonce, &[]))
-        .await
-        .unwrap();
-    requests
-        .send(request(Kind::Endpoints, "", &["a", "b"]))
-        .await
-        .unwrap();
-    let endpoints = in_time("endpoints", responses.message()).await.unwrap().unwrap();
-    assert_eq!(endpoints.type_url, Kind::Endpoints.type_url());
-    requests
-        .send(request(Kind::Endpoints, &endpoints.nonce, &["a", "b"]))
-        .await
-        .unwrap();
+    client.request(Kind::Endpoints, &["a"]).await;
+    assert_eq!(client.accept(Kind::Endpoints, &["a"]).await.resources.len(), 1);
+    client.request(Kind::Endpoints, &["a", "b"]).await;
+    let more = client.accept(Kind::Endpoints, &["a", "b"]).await;
+    assert_eq!(
+        more.resources.len(),
+        1,
+        "what it asked for after it accepted the first"
+    );
     let mut larger = world(&["a", "b", "c"]);
     control.plane.update(&larger.snapshot());
-    let second = in_time("clusters", responses.message()).await.unwrap().unwrap();
+    let second = client.accept(Kind::Clusters, &[]).await;
     assert_eq!(second.resources.len(), 3, "all of them, not only the new one");
     assert_ne!(second.version_info, first.version_info);
 }

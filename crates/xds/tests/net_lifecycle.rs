@@ -15,8 +15,11 @@ use battery::world::World;
 use battery::{Engine, in_time};
 use harness::{Control, Envoy, NODE};
 use oooi_api::proxy_server::LogLevel;
+use oooi_proxy::config::ServiceKey;
 use oooi_xds::bootstrap::Endpoint;
 use oooi_xds::envoy_stats;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 /// Short enough for a test: connections that Envoy wants to drain end within it.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -92,6 +95,37 @@ async fn a_control_plane_that_dies_costs_nothing_and_its_successor_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_that_does_not_know_the_endpoints_yet_leaves_envoy_what_it_has() {
+    let identity = Identity::new(&["api.demo.test"]);
+    let api = backends::tls("api", &identity).await;
+    let mut envoy = Envoy::start().await;
+    let mut world = World::default();
+    world.publish("api", "api.demo.test", 8443, &[api.address]);
+    envoy.apply(world.snapshot()).await;
+    let at = SocketAddr::new(envoy.ip, 8443);
+
+    let endpoint = envoy.control.endpoint.clone();
+    let placeholder = Control::start(envoy.ip, &Endpoint::Tcp((envoy.ip, 0).into())).await;
+    std::mem::replace(&mut envoy.control, placeholder).kill().await;
+    let successor = Control::start(envoy.ip, &endpoint).await;
+    std::mem::replace(&mut envoy.control, successor).kill().await;
+    // The API server is slow: the resource is known, and nothing of its Services.
+    let mut slow = World::default();
+    slow.publish("api", "api.demo.test", 8443, &[]);
+    slow.assembler.await_service(&ServiceKey {
+        namespace: "demo".into(),
+        name: "api".into(),
+    });
+    let unknown = slow.snapshot();
+    assert!(unknown.problems.is_empty());
+    envoy.apply(unknown).await;
+    for _ in 0..20 {
+        assert_eq!(who(&identity, at, "api.demo.test").await.unwrap(), "api");
+    }
+    envoy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_that_dies_is_started_again_and_gets_everything() {
     let identity = Identity::new(&["api.demo.test"]);
     let api = backends::tls("api", &identity).await;
@@ -163,6 +197,14 @@ async fn what_envoy_refuses_is_reported_in_its_own_words_and_mended_later() {
     );
 
     drop(rival);
+    in_time("the listener to be sent again and taken", async {
+        while !envoy.control.report.latest().unwrap().accepted {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut stream = TcpStream::connect((envoy.ip, 8500)).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     world.withdraw("blocked");
     envoy.apply(world.snapshot()).await;
     world.publish("free", "*", 8501, &[api.address]);
@@ -182,21 +224,12 @@ async fn statistics_have_our_names_and_the_log_level_changes_live() {
     let at = SocketAddr::new(envoy.ip, 8443);
     let _open = Conversation::start(&identity, at, "api.demo.test").await.unwrap();
     assert!(who(&identity, at, "unknown.demo.test").await.is_err());
-    in_time("the statistics", async {
-        loop {
-            let page = envoy_stats::translate(&envoy.admin.statistics().await.unwrap());
-            let lines = [
-                "oooi_proxy_connections_active{backend=\"api\"} 1",
-                "oooi_proxy_endpoints{backend=\"api\"} 1",
-                "oooi_proxy_resets_total{reason=\"unknown_name\"} 1",
-            ];
-            if lines.iter().all(|line| page.lines().any(|have| have == *line)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    let lines = [
+        "oooi_proxy_connections_active{backend=\"api\"} 1",
+        "oooi_proxy_endpoints{backend=\"api\"} 1",
+        "oooi_proxy_resets_total{reason=\"unknown_name\"} 1",
+    ];
+    statistics(&envoy, &lines).await;
     envoy.log_level.send_replace(LogLevel::Critical);
     in_time("the log level", async {
         let url = format!("http://{}/logging", envoy.admin.0);
@@ -210,4 +243,47 @@ async fn statistics_have_our_names_and_the_log_level_changes_live() {
     })
     .await;
     envoy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_connections_end_and_how_long_they_take_to_make_have_our_names_too() {
+    let identity = Identity::new(&["api.demo.test"]);
+    let api = backends::tls("api", &identity).await;
+    let envoy = Envoy::start().await;
+    let mut world = World {
+        idle_timeout: Some("1s"),
+        ..World::default()
+    };
+    world
+        .publish("api", "api.demo.test", 8443, &[api.address])
+        .publish("empty", "empty.demo.test", 8443, &[])
+        .publish("dead", "*", 8500, &["127.0.0.1:1".parse().unwrap()]);
+    envoy.apply(world.snapshot()).await;
+    let at = SocketAddr::new(envoy.ip, 8443);
+    let _idle = Conversation::start(&identity, at, "api.demo.test").await.unwrap();
+    assert!(who(&identity, at, "empty.demo.test").await.is_err());
+    assert!(battery::clients::is_refused(SocketAddr::new(envoy.ip, 8500), b"x").await);
+    let lines = [
+        "oooi_proxy_connect_seconds_count{backend=\"api\"} 1",
+        "oooi_proxy_connect_seconds_bucket{backend=\"api\",le=\"+Inf\"} 1",
+        "oooi_proxy_resets_total{reason=\"connect_failed\"} 1",
+        "oooi_proxy_resets_total{reason=\"idle\"} 1",
+        "oooi_proxy_resets_total{reason=\"no_endpoint\"} 1",
+    ];
+    statistics(&envoy, &lines).await;
+    envoy.stop().await;
+}
+
+/// Waits until Envoy's statistics have all of these lines.
+async fn statistics(envoy: &Envoy, lines: &[&str]) {
+    in_time("the statistics", async {
+        loop {
+            let page = envoy_stats::translate(&envoy.admin.statistics().await.unwrap());
+            if lines.iter().all(|line| page.lines().any(|have| have == *line)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }

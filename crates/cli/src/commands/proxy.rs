@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::observe::{self, Bind};
 use crate::own::OwnArgs;
-use crate::{Outcome, addresses_on_vlan, block_on, until_signal};
+use crate::{Outcome, addresses_on_vlan, block_on, logging, until_signal};
 
 /// Run one gateway from its own resource
 ///
@@ -57,9 +58,12 @@ pub(crate) struct Args {
     /// Envoy's own port for its administration, on loopback
     #[arg(long, value_name = "PORT", default_value_t = 9901)]
     envoy_admin_port: u16,
-    /// How much Envoy logs; by default what the resource says
+    /// How much the data plane logs; by default what the resource says
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     proxy_log_level: Option<LogLevel>,
+    /// How long open connections have to end when the built-in engine is told to
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain_time: u64,
     /// Another port for --metrics-bind-address
     #[arg(long, value_name = "PORT")]
     metrics_port: Option<u16>,
@@ -97,7 +101,7 @@ fn bootstrap(args: &Args, xds: Endpoint) -> Bootstrap {
         node: "oooi".into(),
         xds,
         admin: SocketAddr::from((Ipv4Addr::LOCALHOST, args.envoy_admin_port)),
-        connections: 50_000,
+        connections: oooi_proxy::server::connections(50_000),
     }
 }
 
@@ -129,15 +133,29 @@ async fn native(
 ) -> anyhow::Result<Outcome> {
     let metrics = oooi_proxy::metrics::Metrics::default();
     metrics.register(&mut registry);
-    let options = oooi_proxy::server::Options::new(addresses);
+    let mut options = oooi_proxy::server::Options::new(addresses);
+    options.limits.drain_time = Duration::from_secs(args.drain_time);
+    tokio::spawn(follow_own_level(args.proxy_log_level, snapshots.clone()));
     let server = oooi_proxy::server::Server::new(options, metrics, report);
     let admin = server.admin();
     let registry = Arc::new(registry);
     let bind = args.bind.at_port(args.metrics_port);
-    let pages = bind.pages(move || observe::encode(&registry), || true);
+    let probed = admin.clone();
+    let pages = bind.pages(move || observe::encode(&registry), move || probed.is_ready());
     let pages = pages.with("/routes", move || json(&admin.view()));
     observe::beside(vec![pages], server.run(snapshots, until_signal())).await?;
     Ok(Outcome::Done)
+}
+
+/// Logs as much as the resource says, or as was asked for.
+async fn follow_own_level(asked: Option<LogLevel>, mut snapshots: watch::Receiver<Arc<Snapshot>>) {
+    loop {
+        let level = asked.unwrap_or(snapshots.borrow_and_update().log_level);
+        logging::follow(level);
+        if snapshots.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn envoy(

@@ -154,6 +154,15 @@ pub async fn http(identity: &Identity, silence: Duration) -> Backend {
     .await
 }
 
+/// Takes connections, and neither reads nor says anything.
+pub async fn silent() -> Backend {
+    accept(|stream| async move {
+        let _stream = stream;
+        std::future::pending().await
+    })
+    .await
+}
+
 /// Sends every byte back.
 pub async fn echo() -> Backend {
     accept(|mut stream| async move {

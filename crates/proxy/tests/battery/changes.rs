@@ -45,6 +45,23 @@ pub async fn an_established_connection_survives_every_change_of_names(engine: &i
     assert!(who(&identity, at, "api.demo.test").await.is_err());
 }
 
+pub async fn an_established_connection_survives_another_connect_timeout(engine: &impl Engine) {
+    let identity = Identity::new(&["api.demo.test"]);
+    let api = backends::tls("api", &identity).await;
+    let mut world = World::default();
+    let seconds = |count: u32| serde_json::json!({"timeoutSeconds": count});
+    world.publish_with("api", "api.demo.test", 8443, &[api.address], seconds(30));
+    engine.apply(world.snapshot()).await;
+    let at = SocketAddr::new(engine.ip(), 8443);
+    let mut conversation = Conversation::start(&identity, at, "api.demo.test").await.unwrap();
+    for count in [7, 60] {
+        world.publish_with("api", "api.demo.test", 8443, &[api.address], seconds(count));
+        engine.apply(world.snapshot()).await;
+        assert_eq!(who(&identity, at, "api.demo.test").await.unwrap(), "api");
+        conversation.say("the timeout is another").await.unwrap();
+    }
+}
+
 pub async fn ports_come_and_go(engine: &impl Engine) {
     let echo = backends::echo().await;
     let mut world = World::default();

@@ -72,11 +72,13 @@ macro_rules! battery {
             streams::{
                 a_half_close_is_passed_on_in_both_directions, bulk_arrives_whole_in_both_directions,
                 a_slow_reader_holds_its_sender_back, a_silent_connection_ends_and_a_used_one_stays,
-                a_backend_that_dies_ends_its_connections, many_streams_keep_to_themselves,
+                a_backend_that_dies_ends_its_connections,
+                a_backend_that_dies_in_the_middle_of_bulk_leaves_a_stream_that_is_short_and_ends, many_streams_keep_to_themselves,
             },
             upgrades::{upgraded_connections_and_watches_outlive_a_long_silence},
             changes::{
-                an_established_connection_survives_every_change_of_names, ports_come_and_go,
+                an_established_connection_survives_every_change_of_names,
+                an_established_connection_survives_another_connect_timeout, ports_come_and_go,
                 a_dead_endpoint_costs_no_connection, without_endpoints_connections_are_reset_until_some_come,
                 a_thousand_changes_under_load_fail_no_connection,
             },

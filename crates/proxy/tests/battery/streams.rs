@@ -149,6 +149,35 @@ pub async fn a_backend_that_dies_ends_its_connections(engine: &impl Engine) {
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
 }
 
+pub async fn a_backend_that_dies_in_the_middle_of_bulk_leaves_a_stream_that_is_short_and_ends(
+    engine: &impl Engine,
+) {
+    let echo = backends::echo().await;
+    let at = plain(engine, &echo).await;
+    let (mut reader, mut writer) = TcpStream::connect(at).await.unwrap().into_split();
+    let sent = tokio::spawn(async move {
+        let piece = pattern(1 << 20);
+        let mut sent = 0;
+        // Until the gateway breaks off: more than all buffers on the way hold.
+        while let Ok(count) = writer.write(&piece).await {
+            sent += count;
+        }
+        sent
+    });
+    let mut buffer = vec![0; 1 << 16];
+    let mut heard = 0;
+    while heard < 4 << 20 {
+        heard += in_time("bulk", reader.read(&mut buffer)).await.unwrap();
+    }
+    drop(echo);
+    while let Ok(count @ 1..) = in_time("the end", reader.read(&mut buffer)).await {
+        heard += count;
+    }
+    drop(reader);
+    let sent = in_time("the sender to notice", sent).await.unwrap();
+    assert!(heard < sent, "{heard} of {sent} bytes came back");
+}
+
 pub async fn many_streams_keep_to_themselves(engine: &impl Engine) {
     let identity = Identity::new(&["a.demo.test", "b.demo.test"]);
     let a = backends::tls("a", &identity).await;
