@@ -29,6 +29,11 @@ pub enum Error {
     /// There is no such interface.
     #[error("there is no interface {0} here: `ip link` lists what there is")]
     NoInterface(String),
+    /// A gateway is on no network of the interface.
+    #[error(
+        "{0} is not in a network of {1}: `ip address` lists its addresses; name the gateway of one of those networks"
+    )]
+    NotBeside(Ipv4Addr, String),
     /// An interface that was there is there no more.
     #[error("the interface {0} is gone: bring it back, or start this on another one")]
     Gone(String),
@@ -61,7 +66,7 @@ impl Error {
     }
 }
 
-fn refused(operation: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Error {
+pub(crate) fn refused(operation: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Error {
     let operation = operation.into();
     move |source| Error::Refused { operation, source }
 }
@@ -88,7 +93,7 @@ fn name_of(link: &LinkMessage) -> Option<String> {
 
 /// The interfaces, addresses and routes of the namespace in which it was opened.
 pub struct Network {
-    netlink: Handle,
+    pub(crate) netlink: Handle,
 }
 
 impl Network {

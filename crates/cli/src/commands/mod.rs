@@ -13,5 +13,6 @@ pub(crate) mod manager;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod reference;
+pub(crate) mod route;
 pub(crate) mod status;
 pub(crate) mod up;
