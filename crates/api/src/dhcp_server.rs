@@ -123,6 +123,11 @@ pub struct DhcpNetworkConfig {
     /// Its namespace. Unset means that of this resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachment_namespace: Option<String>,
+    /// The VLAN's own gateway, where the plugins of the network cannot route answers to clients beyond it: an init
+    /// container then writes the routes, with NET_ADMIN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::ipv4")]
+    pub route_via: Option<String>,
     /// The largest packet on the network (option 26).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 576, max = 65535))]

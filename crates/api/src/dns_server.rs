@@ -134,6 +134,11 @@ pub struct DnsNetworkConfig {
     /// Its namespace. Unset means that of this resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachment_namespace: Option<String>,
+    /// The VLAN's own gateway, where the plugins of the network cannot route answers to clients beyond it: an init
+    /// container then writes the routes, with NET_ADMIN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::ipv4")]
+    pub route_via: Option<String>,
 }
 
 fn default_dns_port() -> i32 {

@@ -48,12 +48,17 @@ pub(crate) fn ipv4_maybe_prefixed(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A list of IPv4 addresses, each at most once.
+/// A list of IPv4 addresses, each at most once. The list is one value: in a set, which everybody may add to, what
+/// somebody else added could never be put back.
 pub(crate) fn ipv4_set(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 16,
-        "x-kubernetes-list-type": "set",
+        "x-kubernetes-list-type": "atomic",
+        "x-kubernetes-validations": [rule(
+            "self.all(x, self.exists_one(y, y == x))",
+            "an address is listed twice: remove one of the two",
+        )],
         "items": {
             "type": "string",
             "maxLength": 15,

@@ -3,7 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use oooi_dhcp::lease::{Lease, State};
+use oooi_dhcp::mac::Mac;
+use oooi_dhcp::store::journal::Journal;
+use oooi_dhcp::time::Timestamp;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
@@ -255,4 +262,34 @@ fn leases_of_a_directory_without_any_are_an_error_that_says_why() {
         "{}",
         text(&ended.stderr)
     );
+}
+
+#[test]
+fn a_lease_is_freed_without_a_running_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().to_str().unwrap();
+    let since = Timestamp::wall();
+    let lease = Lease {
+        address: Ipv4Addr::new(192, 168, 100, 100),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        id: [1, 2, 0, 0, 0, 0, 1].into(),
+        host_name: None,
+        machine: false,
+        state: State::Bound,
+        since,
+        expires: since.after(Duration::from_secs(3600)),
+    };
+    Journal::open(directory.path()).unwrap().append(&[lease]).unwrap();
+
+    let release = || oooi(&["leases", "--state-dir", state, "release", "192.168.100.100"]);
+    let freed = release();
+    assert_eq!(
+        text(&freed.stdout),
+        "192.168.100.100 is free\n",
+        "{}",
+        text(&freed.stderr)
+    );
+    let again = release();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("nobody has 192.168.100.100"));
 }

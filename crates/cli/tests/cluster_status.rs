@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use oooi_operator::egress_ipam::{self, CloudAccess, Network};
+use oooi_operator::lease::Term;
 use oooi_operator::metrics::Metrics;
 use oooi_operator::presence::Presence;
 use oooi_testkit::{Cluster, Namespace, until};
@@ -230,7 +231,7 @@ async fn control_egress(bed: &Bed) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow);
     tasks.spawn(async move {
-        let (_leads, leading) = tokio::sync::watch::channel(true);
+        let (_leads, leading) = tokio::sync::watch::channel(Term::Unlimited);
         let options = egress_ipam::Options {
             client,
             leading,

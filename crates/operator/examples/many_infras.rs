@@ -27,6 +27,7 @@ use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
+use oooi_operator::lease::Term;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::until;
@@ -62,7 +63,7 @@ async fn main() {
     make_infras(&client, NAMESPACE, count).await;
 
     let (calls, before) = (Count::keeping(KEPT), memory("VmRSS"));
-    let (_leads, leading) = watch::channel(true);
+    let (_leads, leading) = watch::channel(Term::Unlimited);
     let mut options = Options {
         client: calls.of(cluster.client().await.unwrap()),
         namespaces: vec![NAMESPACE.to_owned()],

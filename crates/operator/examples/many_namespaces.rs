@@ -23,6 +23,7 @@ use measure::{Count, memory};
 use oooi_api::EgressIpam;
 use oooi_api::foreign::{HostSubnet, NetNamespace};
 use oooi_operator::egress_ipam::{self, CloudAccess, Network, Options};
+use oooi_operator::lease::Term;
 use oooi_operator::metrics::Metrics;
 use oooi_operator::presence::Presence;
 use oooi_testkit::until;
@@ -50,7 +51,7 @@ async fn main() {
     let calls = Count::default();
     let counted = calls.of(cluster.client().await.unwrap());
     let (presence, follow) = Presence::of(counted.clone());
-    let (_leads, leading) = watch::channel(true);
+    let (_leads, leading) = watch::channel(Term::Unlimited);
     let options = Options {
         client: counted,
         presence,

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 use crate::condition::Finding;
 use crate::identity;
+use crate::lease::Term;
 use crate::seen::Seen;
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
@@ -128,19 +129,28 @@ impl<K> Object for K where
 {
 }
 
+/// How much of an object is ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// All of it.
+    Whole,
+    /// The fields that are applied, and no others.
+    Fields,
+}
+
 /// Writes for one controller.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
     manager: &'static str,
     recorder: Recorder,
-    leading: watch::Receiver<bool>,
+    leading: watch::Receiver<Term>,
     seen: Seen,
 }
 
 impl Writer {
     /// A writer under the name of a controller, for as long as `leading` holds.
-    pub fn new(client: Client, manager: &'static str, leading: watch::Receiver<bool>) -> Self {
+    pub fn new(client: Client, manager: &'static str, leading: watch::Receiver<Term>) -> Self {
         let recorder = Recorder::new(client.clone(), Reporter::from(manager));
         Writer {
             client,
@@ -164,9 +174,16 @@ impl Writer {
         PatchParams::apply(self.manager).force()
     }
 
-    /// Refuses a write once another process leads.
+    fn merging(&self) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        }
+    }
+
+    /// Refuses a write once another process leads, or may lead by now.
     fn may_write<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
-        if *self.leading.borrow() {
+        if self.leading.borrow().runs() {
             return Ok(());
         }
         Err(Error::NotLeading {
@@ -189,7 +206,10 @@ impl Writer {
         if self.seen.is_settled::<K>(wanted.meta(), &digest) {
             return Ok(());
         }
-        let kept: K = self.apply_fields(wanted.meta(), body).await?;
+        let existing = self.read::<K>(&namespace, &name).await?;
+        let kept = self
+            .change_into(existing, wanted.meta(), body, Extent::Whole, |_| false)
+            .await?;
         self.seen.settle::<K>(kept.meta(), digest);
         Ok(())
     }
@@ -201,7 +221,7 @@ impl Writer {
         };
         let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
         let body = to_json(wanted, &full(&namespace, &name))?;
-        self.change_into(Some(existing), wanted.meta(), body, |_| false)
+        self.change_into(Some(existing), wanted.meta(), body, Extent::Whole, |_| false)
             .await
     }
 
@@ -214,24 +234,19 @@ impl Writer {
     pub async fn apply_unless<K: Object>(&self, wanted: &K, stays: impl Fn(&K) -> bool) -> Result<K, Error> {
         let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
         let body = to_json(wanted, &full(&namespace, &name))?;
-        self.apply_fields_unless(wanted.meta(), body, stays).await
+        let existing = self.read::<K>(&namespace, &name).await?;
+        self.change_into(existing, wanted.meta(), body, Extent::Whole, stays)
+            .await
     }
 
-    /// The same with these fields alone: any other field of the object belongs to whoever set it.
+    /// The same with these fields alone: any other field of the object belongs to whoever set it, and so does what
+    /// somebody adds to a list.
     pub async fn apply_fields<K: Object>(&self, metadata: &ObjectMeta, body: Value) -> Result<K, Error> {
-        self.apply_fields_unless(metadata, body, |_| false).await
-    }
-
-    async fn apply_fields_unless<K: Object>(
-        &self,
-        metadata: &ObjectMeta,
-        body: Value,
-        stays: impl Fn(&K) -> bool,
-    ) -> Result<K, Error> {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();
         let existing = self.read::<K>(namespace, name).await?;
-        self.change_into(existing, metadata, body, stays).await
+        self.change_into(existing, metadata, body, Extent::Fields, |_| false)
+            .await
     }
 
     /// Makes what was read into what is wanted.
@@ -240,6 +255,7 @@ impl Writer {
         existing: Option<K>,
         metadata: &ObjectMeta,
         mut body: Value,
+        extent: Extent,
         stays: impl Fn(&K) -> bool,
     ) -> Result<K, Error> {
         let namespace = metadata.namespace.clone().unwrap_or_default();
@@ -276,10 +292,31 @@ impl Writer {
             }
         }
         self.may_write::<K>(&full)?;
-        self.api::<K>(&namespace)
+        let applied: K = self
+            .api::<K>(&namespace)
             .patch(&name, &self.params(), &Patch::Apply(&body))
             .await
-            .map_err(refused::<K>("apply", &full))
+            .map_err(refused::<K>("apply", &full))?;
+        match extent {
+            Extent::Whole => self.without_additions(applied, body).await,
+            Extent::Fields => Ok(applied),
+        }
+    }
+
+    /// Takes out of an object's lists what somebody else added: such items belong to whoever added them, so no apply
+    /// removes them. Its metadata is left to everybody.
+    async fn without_additions<K: Object>(&self, applied: K, mut wanted: Value) -> Result<K, Error> {
+        let (namespace, name) = (applied.namespace().unwrap_or_default(), applied.name_any());
+        let full = full(&namespace, &name);
+        wanted["metadata"] = json!({"uid": applied.uid()});
+        if contains(&to_json(&applied, &full)?, &wanted) {
+            return Ok(applied);
+        }
+        self.may_write::<K>(&full)?;
+        self.api::<K>(&namespace)
+            .patch(&name, &self.merging(), &Patch::Merge(&wanted))
+            .await
+            .map_err(refused::<K>("change", &full))
     }
 
     /// Deletes an object that `owner` has no more use for. One that is not ours stays.
@@ -299,7 +336,10 @@ impl Writer {
     ) -> Result<(), Error> {
         let namespace = owner.namespace().unwrap_or_default();
         let uid = owner.uid().unwrap_or_default();
-        for name in self.seen.names::<K>(&namespace, &owner.name_any()) {
+        for name in self
+            .seen
+            .names::<K>(&namespace, &identity::label_value(&owner.name_any()))
+        {
             if !keep.contains(&name) {
                 self.remove::<K>(&namespace, &name, &uid).await?;
             }
@@ -434,7 +474,7 @@ impl Writer {
         message: &str,
         action: &str,
     ) {
-        if !*self.leading.borrow() {
+        if !self.leading.borrow().runs() {
             return;
         }
         let mut end = message.len().min(LONGEST_NOTE);

@@ -56,12 +56,14 @@ impl Server for DhcpServer {
         Wants {
             attachment: attachment(network.network_attachment_name.as_deref(), mistakes),
             attachment_namespace: network.network_attachment_namespace.clone(),
+            route_via: network.route_via.clone(),
             addresses,
             published: Vec::new(),
             image: images.choose(spec.image.as_deref()),
             resources: spec.resources.clone(),
             arguments,
             ports: Vec::new(),
+            liveness: Probe::HEALTHZ,
             readiness: Probe::READYZ,
             envoy: None,
             claim: embedded.then(|| LeaseClaim {

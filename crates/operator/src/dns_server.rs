@@ -40,6 +40,7 @@ impl Server for DnsServer {
         Wants {
             attachment: attachment(network.network_attachment_name.as_deref(), mistakes),
             attachment_namespace: network.network_attachment_namespace.clone(),
+            route_via: network.route_via.clone(),
             addresses: addresses.read(mistakes),
             published: Vec::new(),
             image: images.choose(spec.image.as_deref()),
@@ -51,6 +52,11 @@ impl Server for DnsServer {
                 format!("--ready-bind-address={POD_IP}:{READY_PORT}"),
             ],
             ports: vec![port("UDP"), port("TCP")],
+            // Every core answers for itself: one that is stuck is noticed.
+            liveness: Probe {
+                path: "/health",
+                port: HEALTH_PORT,
+            },
             readiness: Probe {
                 path: "/ready",
                 port: READY_PORT,

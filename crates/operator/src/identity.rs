@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
+use crate::unchanged::DIGEST;
+
 /// The prefix of our own annotations and labels.
 pub const PREFIX: &str = "hostedcluster.densityops.com";
 
@@ -73,7 +75,7 @@ impl Role {
 pub fn labels(instance: &str, role: Option<Role>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         ("app.kubernetes.io/name".to_owned(), NAME.to_owned()),
-        (INSTANCE.to_owned(), instance.to_owned()),
+        (INSTANCE.to_owned(), label_value(instance)),
         (MANAGED_BY.to_owned(), NAME.to_owned()),
     ]);
     if let Some(role) = role {
@@ -147,10 +149,19 @@ where
     format!("{OURS},{COMPONENT}={role},{OWNER_NAMESPACE}={namespace},{OWNER_NAME}={name}")
 }
 
-/// Whether an existing object may be written by whoever has this uid: it has our labels, and no other controller.
+/// Whether an existing object may be written by whoever has this uid: it has our labels, and no other controller. What
+/// we applied for that owner stays ours when somebody removes the label, which is then put back.
 pub fn is_ours(existing: &ObjectMeta, owner: Option<&str>) -> bool {
-    let controller = controller(existing).map(|reference| reference.uid.as_str());
-    is_labelled(existing) && (controller.is_none() || controller == owner)
+    match controller(existing).map(|reference| reference.uid.as_str()) {
+        None => is_labelled(existing),
+        own => own == owner && (is_labelled(existing) || was_applied(existing)),
+    }
+}
+
+/// Whether an object has the mark that everything gets which is applied here.
+fn was_applied(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key(DIGEST))
 }
 
 /// Whether an object has our label.
@@ -165,11 +176,11 @@ pub fn has_role(metadata: &ObjectMeta, role: Role) -> bool {
     component.is_some_and(|component| component == role.word())
 }
 
-/// Whether an earlier operator made an object for whoever has this uid: it has none of our labels, and that very
-/// resource, of a kind of ours, as its controller.
+/// Whether an earlier operator made an object for whoever has this uid: it has none of our labels and marks, and that
+/// very resource, of a kind of ours, as its controller.
 pub fn is_inherited(existing: &ObjectMeta, owner: Option<&str>) -> bool {
     let controller = controller(existing).map(|reference| reference.uid.as_str());
-    !is_labelled(existing) && controller.is_some() && controller == owner
+    !is_labelled(existing) && !was_applied(existing) && controller.is_some() && controller == owner
 }
 
 /// The controller of an object.
@@ -220,6 +231,24 @@ mod tests {
             !is_inherited(&object(true, Some("1")), Some("1")),
             "it is ours already"
         );
+    }
+
+    #[test]
+    fn what_we_applied_stays_ours_without_its_label() {
+        let mut object = object(false, Some("1"));
+        object.annotations = Some(BTreeMap::from([(DIGEST.to_owned(), "0".to_owned())]));
+        assert!(is_ours(&object, Some("1")));
+        assert!(!is_inherited(&object, Some("1")), "it must not be replaced");
+        assert!(!is_ours(&object, Some("2")), "another's");
+        object.owner_references = None;
+        assert!(!is_ours(&object, Some("1")), "nobody's: a copy keeps annotations");
+    }
+
+    #[test]
+    fn every_label_is_one_that_the_api_server_takes() {
+        let long = "x".repeat(253);
+        assert!(labels(&long, None).values().all(|value| value.len() <= 63));
+        assert_eq!(labels("x", None)[INSTANCE], "x");
     }
 
     #[test]

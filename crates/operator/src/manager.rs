@@ -31,6 +31,7 @@ use crate::identity::{self, OURS};
 use crate::infra::nodes::{self, Nodes};
 use crate::infra::vlans::Turns;
 use crate::infra::{self, Stores, Vlans};
+use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::namespaces::{self, Watch};
 use crate::presence::Presence;
@@ -43,12 +44,18 @@ const AT_ONCE: u16 = 8;
 /// Changes come in swarms: an object is looked at when nothing more came for so long.
 const SWARM: Duration = Duration::from_millis(200);
 
-/// How long the first look at networks may take.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long the first look at something may take before whoever waits for it goes on without.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(5);
+
+/// After so long without a byte a connection is given up: the API server ends every watch a little earlier. Without that
+/// a watch whose packets get lost would wait for ever.
+const SILENCE: Duration = Duration::from_secs(295);
 
 /// The cluster that this process runs in, else the one of the user's kubeconfig.
 pub async fn connect() -> Result<Client, kube::Error> {
-    Client::try_default().await
+    let mut config = kube::Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.read_timeout.get_or_insert(SILENCE);
+    Client::try_from(config)
 }
 
 /// What a manager is run with.
@@ -74,7 +81,7 @@ pub struct Options {
     /// Where reconciliations are counted.
     pub metrics: Metrics,
     /// Whether this process leads. Once it does not, nothing is written any more.
-    pub leading: watch::Receiver<bool>,
+    pub leading: watch::Receiver<Term>,
 }
 
 impl Options {

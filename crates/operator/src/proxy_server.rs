@@ -16,7 +16,7 @@ use crate::context::Images;
 use crate::identity::Role;
 use crate::server::{
     Addresses, Applied, Envoy, Grant, POD_IP, Probe, Reading, Server, Target, Wants, attachment,
-    config_map_name,
+    config_map_name, time_to_end,
 };
 
 impl Server for ProxyServer {
@@ -31,6 +31,7 @@ impl Server for ProxyServer {
             network: None,
             replicas: spec.replicas,
         };
+        let addresses = addresses.read(mistakes);
         let envoy =
             (spec.engine.unwrap_or_default() == ProxyEngine::Envoy).then(|| envoy(self, images, mistakes));
         let mut arguments = vec![format!("--listen={POD_IP}")];
@@ -40,7 +41,10 @@ impl Server for ProxyServer {
                 "--external-envoy".to_owned(),
                 format!("--xds-port={}", envoy.xds_port),
             ]),
-            None => arguments.push("--engine=native".to_owned()),
+            None => arguments.extend([
+                "--engine=native".to_owned(),
+                format!("--drain-time={}", time_to_end(addresses.len())),
+            ]),
         }
         let mut published = Vec::new();
         for text in &spec.published_ips {
@@ -55,13 +59,15 @@ impl Server for ProxyServer {
         Wants {
             attachment: attachment(network.attachment(), mistakes),
             attachment_namespace: network.attachment_namespace().map(str::to_owned),
-            addresses: addresses.read(mistakes),
+            route_via: network.route_via.clone(),
+            addresses,
             published,
             image: images.choose(spec.manager_image.as_deref()),
             // They are those of the data plane.
             resources: spec.resources.clone().filter(|_| envoy.is_none()),
             arguments,
             ports: ports(self),
+            liveness: Probe::HEALTHZ,
             readiness: Probe::READYZ,
             envoy,
             claim: None,

@@ -24,13 +24,67 @@ pub(crate) fn digest(wanted: &Value) -> String {
 pub(crate) fn contains(actual: &Value, wanted: &Value) -> bool {
     match (actual, wanted) {
         (Value::Object(actual), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
-            actual.get(key).is_some_and(|found| contains(found, value)) || is_empty(value)
+            let is_there = match key.as_str() {
+                "limits" | "requests" => same_quantities,
+                _ => contains,
+            };
+            actual.get(key).is_some_and(|found| is_there(found, value)) || is_empty(value)
         }),
         (Value::Array(actual), Value::Array(wanted)) => {
             actual.len() == wanted.len() && actual.iter().zip(wanted).all(|(a, w)| contains(a, w))
         }
         _ => actual == wanted,
     }
+}
+
+/// Whether all wanted quantities are the same, however each is written: the API server stores `0.5` as `500m`.
+fn same_quantities(actual: &Value, wanted: &Value) -> bool {
+    let (Value::Object(actual), Value::Object(wanted)) = (actual, wanted) else {
+        return contains(actual, wanted);
+    };
+    let is_same =
+        |found: &Value, value: &Value| match (found.as_str().and_then(nano), value.as_str().and_then(nano)) {
+            (Some(found), Some(value)) => found == value,
+            _ => contains(found, value),
+        };
+    wanted
+        .iter()
+        .all(|(name, value)| actual.get(name).is_some_and(|found| is_same(found, value)))
+}
+
+/// A quantity in billionths, if it is written without an exponent and has no more than nine decimal places.
+fn nano(text: &str) -> Option<i128> {
+    const ONE: i128 = 1_000_000_000;
+    let end = text
+        .find(|character: char| character.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let unit = match suffix {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => ONE,
+        "k" => ONE * 1_000,
+        "M" => ONE * 1_000_000,
+        "G" => ONE * 1_000_000_000,
+        "T" => ONE * 1_000_000_000_000,
+        "P" => ONE * 1_000_000_000_000_000,
+        "E" => ONE * 1_000_000_000_000_000_000,
+        "Ki" => ONE << 10,
+        "Mi" => ONE << 20,
+        "Gi" => ONE << 30,
+        "Ti" => ONE << 40,
+        "Pi" => ONE << 50,
+        "Ei" => ONE << 60,
+        _ => return None,
+    };
+    let (whole, places) = number.split_once('.').unwrap_or((number, ""));
+    if places.len() > 9 {
+        return None;
+    }
+    let digits: i128 = format!("{whole}{places}").parse().ok()?;
+    let scale = 10_i128.checked_pow(u32::try_from(places.len()).ok()?)?;
+    Some(digits.checked_mul(unit)? / scale)
 }
 
 /// Whether a status has all that our part of it has. Conditions are found by their type: others have theirs too.
@@ -79,6 +133,32 @@ mod tests {
         assert!(!contains(&json!({"a": [1], "b": {"c": "e"}}), &wanted));
         assert!(!contains(&json!({"a": [1]}), &wanted));
         assert!(!contains(&json!({"a": [1, 2], "b": {"c": "d"}}), &wanted));
+    }
+
+    #[test]
+    fn a_quantity_is_the_same_however_it_is_written() {
+        let of = |cpu: &str, memory: &str| json!({"limits": {"cpu": cpu, "memory": memory}});
+        let wanted = of("0.5", "1Gi");
+        assert!(contains(&of("500m", "1Gi"), &wanted));
+        assert!(contains(&of("0.50", "1024Mi"), &wanted));
+        assert!(!contains(&of("0.6", "1Gi"), &wanted));
+        assert!(!contains(&of("0.5", "1G"), &wanted));
+        assert!(!contains(&json!({"limits": {"cpu": "500m"}}), &wanted));
+        assert!(
+            !contains(&json!({"version": "1.0"}), &json!({"version": "1"})),
+            "not every text is a quantity"
+        );
+        for odd in [
+            "",
+            ".",
+            "1e3",
+            "1x",
+            "-",
+            "1.0000000001",
+            "9999999999999999999999999999E",
+        ] {
+            assert!(contains(&of(odd, "1"), &of(odd, "1")), "{odd}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use oooi_api::EgressIpam;
 use oooi_api::foreign::EgressIP;
 use oooi_operator::apply::Writer;
+use oooi_operator::lease::Term;
 use serde_json::json;
 
 const ASSIGNABLE: &str = "k8s.ovn.org/egress-assignable";
@@ -348,7 +349,7 @@ async fn a_write_to_a_namespace_that_changed_since_it_was_seen_is_refused() {
     scene.namespace("raced", "x", "").await;
     let seen = scene.api::<Namespace>().get("raced").await.unwrap();
     scene.annotate("raced", GIVEN, Some("10.0.0.9")).await;
-    let (_leads, leading) = tokio::sync::watch::channel(true);
+    let (_leads, leading) = tokio::sync::watch::channel(Term::Unlimited);
     let writer = Writer::new(scene.client.clone(), "oooi-test", leading);
     let fields = json!({"metadata": {"annotations": {GIVEN: "10.0.0.1"}}});
     let error = writer

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
-use oooi_operator::lease::Candidate;
+use oooi_operator::lease::{Candidate, Term};
 use oooi_testkit::{Cluster, until};
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,21 +16,21 @@ use tokio::task::JoinHandle;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A candidate that runs, and whether it leads.
-fn run(client: &Client, namespace: &str, identity: &str) -> (JoinHandle<()>, watch::Receiver<bool>) {
+fn run(client: &Client, namespace: &str, identity: &str) -> (JoinHandle<()>, watch::Receiver<Term>) {
     let candidate = Candidate {
         namespace: namespace.into(),
         name: "manager".into(),
         identity: identity.into(),
         term: Duration::from_secs(3),
     };
-    let (leading, receiver) = watch::channel(false);
+    let (leading, receiver) = watch::channel(Term::Over);
     let client = client.clone();
     let task = tokio::spawn(async move { candidate.lead(client, &leading).await });
     (task, receiver)
 }
 
-async fn leads(mut leading: watch::Receiver<bool>) {
-    let led = leading.wait_for(|leading| *leading);
+async fn leads(mut leading: watch::Receiver<Term>) {
+    let led = leading.wait_for(|term| term.runs());
     tokio::time::timeout(LIMIT, led).await.unwrap().unwrap();
 }
 
@@ -42,8 +42,8 @@ async fn of_many_candidates_one_leads_and_another_follows_when_it_is_gone() {
     let mut candidates: Vec<_> = (0..5)
         .map(|number| run(&client, namespace.name(), &format!("candidate-{number}")))
         .collect();
-    let leaders = |candidates: &[(JoinHandle<()>, watch::Receiver<bool>)]| -> Vec<usize> {
-        let leads = |index: &usize| *candidates[*index].1.borrow();
+    let leaders = |candidates: &[(JoinHandle<()>, watch::Receiver<Term>)]| -> Vec<usize> {
+        let leads = |index: &usize| candidates[*index].1.borrow().runs();
         (0..candidates.len()).filter(leads).collect()
     };
     for round in 0..2 {
@@ -81,6 +81,6 @@ async fn a_leader_whose_lease_is_taken_or_deleted_leads_no_more() {
                 .unwrap();
         }
         tokio::time::timeout(LIMIT, task).await.unwrap().unwrap();
-        assert!(!*leading.borrow(), "deleted: {deleted}");
+        assert!(!leading.borrow().runs(), "deleted: {deleted}");
     }
 }

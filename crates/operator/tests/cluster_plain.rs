@@ -14,6 +14,7 @@ use oooi_api::Infra;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
+use oooi_operator::lease::Term;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::Cluster;
@@ -41,7 +42,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
         let inner = inner.clone();
         async move { inner.send(request).await }
     });
-    let (_leads, leading) = watch::channel(true);
+    let (_leads, leading) = watch::channel(Term::Unlimited);
     let options = Options {
         client: kube::Client::new(service, "default"),
         namespaces: Vec::new(),

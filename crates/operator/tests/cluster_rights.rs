@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oooi_api::foreign::{DNS, NetworkAttachmentDefinition};
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
-use oooi_operator::lease::Candidate;
+use oooi_operator::lease::{Candidate, Term};
 use oooi_operator::serving::access;
 use oooi_operator::serving::admission;
 use oooi_operator::serving::keeper::Keeper;
@@ -141,8 +141,9 @@ async fn infra(world: &World) {
     world.wait_gone::<DnsServer>("x-dns").await;
     world.wait_gone::<ProxyServer>("x-proxy").await;
     // A network that pods can use themselves needs no sibling.
-    let usable = json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": "b", "capabilities": {"ips": true},
-        "ipam": {"type": "static"}});
+    let bridge =
+        json!({"type": "bridge", "bridge": "b", "capabilities": {"ips": true}, "ipam": {"type": "static"}});
+    let usable = json!({"cniVersion": "0.3.1", "plugins": [bridge, {"type": "sbr"}]});
     let network = json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "vlan"},
         "spec": {"config": usable.to_string()},
@@ -218,7 +219,7 @@ async fn surroundings(world: &World) {
         identity: "story".into(),
         term: Duration::from_secs(3),
     };
-    let (leads, leading) = watch::channel(false);
+    let (leads, leading) = watch::channel(Term::Over);
     let leader = client.clone();
     let election = tokio::spawn(async move { candidate.lead(leader, &leads).await });
     let (serves, _served) = tls::channel();

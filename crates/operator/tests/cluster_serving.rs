@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use oooi_api::Infra;
+use oooi_operator::lease::Term;
 use oooi_operator::metrics::Metrics;
 use oooi_operator::serving::admission::{self, Webhook};
 use oooi_operator::serving::certificate::Certificate;
@@ -142,7 +143,7 @@ async fn webhook(world: &World) -> (String, Vec<tokio::task::JoinHandle<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (serves, served) = tls::channel();
-    let (leads, leading) = watch::channel(true);
+    let (leads, leading) = watch::channel(Term::Unlimited);
     let keeper = Keeper::new(
         client.clone(),
         "oooi-system".into(),

@@ -165,6 +165,11 @@ impl Network {
             .any(|plugin| plugin.get("type") == Some(&json!("sbr")))
     }
 
+    /// Whether nothing can stand behind the plugin that would route by source: the pod has to.
+    pub fn leaves_routes_to_pods(&self) -> bool {
+        self.vlan.plugin == OVN
+    }
+
     /// The `spec.config` of a definition on the same VLAN that gives pods the addresses they ask for: `name` in
     /// `namespace`. Clients beyond the VLAN are answered through `gateway`. Without a sibling, the text says why.
     pub fn sibling(&self, namespace: &str, name: &str, gateway: Option<Ipv4Addr>) -> Result<String, String> {

@@ -3,22 +3,22 @@
 /// The longest name that every kind accepts: that of a Service, one DNS label.
 const LONGEST: usize = 63;
 
-/// `base` and `suffix` with a dash between them. What gets too long is cut and ends in 8 hexadecimal digits of a
-/// hash of the whole, so that two long names that begin alike stay two.
+/// `base` and `suffix` with a dash between them. A label has no dots: they become dashes. What was changed by that or
+/// gets too long, and is then cut, ends in 8 hexadecimal digits of a hash of the whole: so two names that look alike stay
+/// two.
 pub fn object_name(base: &str, suffix: &str) -> String {
     let whole = format!("{base}-{suffix}");
-    if whole.len() <= LONGEST {
+    if whole.len() <= LONGEST && !whole.contains('.') {
         return whole;
     }
     let mut kept = String::new();
-    for character in whole.chars() {
+    for character in whole.replace('.', "-").chars() {
         if kept.len() + character.len_utf8() > LONGEST - 9 {
             break;
         }
         kept.push(character);
     }
-    // No label may end in a dot or a dash, and neither reads well before the hash.
-    let kept = kept.trim_end_matches(['-', '.']);
+    let kept = kept.trim_end_matches('-'); // which does not read well before the hash
     format!("{kept}-{:08x}", hash(&whole))
 }
 
@@ -54,6 +54,13 @@ mod tests {
             object_name(&("x".repeat(80) + "a"), "dns"),
             "the name never changes"
         );
+    }
+
+    #[test]
+    fn a_name_with_dots_is_one_label_and_no_other_s() {
+        let (dotted, dashed) = (object_name("a.b", "dns"), object_name("a-b", "dns"));
+        assert_eq!(dashed, "a-b-dns");
+        assert!(dotted.starts_with("a-b-dns-") && dotted.len() == 16, "{dotted}");
     }
 
     #[test]

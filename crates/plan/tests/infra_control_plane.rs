@@ -171,3 +171,50 @@ fn a_takeover_s_grace_is_kept() {
         grace
     );
 }
+
+#[test]
+fn what_runs_goes_on_running_while_nothing_is_heard_of_the_hosted_cluster() {
+    let mut infra = infra("", "dhcp: {}, dns: {}, proxy: {apps: {httpsPort: 30443}}");
+    infra.spec.hosted_cluster_ref = Some(HostedClusterRef {
+        name: "tenant".into(),
+        namespace: Some("hosted".into()),
+    });
+    let published = planned(
+        &support::infra("", "dns: {baseDomain: example.net}, proxy: {}"),
+        &Known::default(),
+    );
+    let heard = Known {
+        control_plane: Some(ControlPlane {
+            cluster: "tenant".into(),
+            namespace: "hosted-tenant".into(),
+            domain: Some("tenant.example.net".into()),
+            apps_domain: Some("web.example.net".into()),
+            backends: published.proxy.unwrap().backends,
+            published_ips: vec!["203.0.113.5".parse().unwrap()],
+        }),
+        ..Known::default()
+    };
+    let running = planned(&infra, &heard);
+    let after_a_restart = planned(&infra, &Known::after(&running));
+    assert_eq!(after_a_restart, running);
+
+    infra
+        .spec
+        .infra_components
+        .as_mut()
+        .unwrap()
+        .proxy
+        .as_mut()
+        .unwrap()
+        .apps = None;
+    let without_apps = planned(&infra, &Known::after(&running)).proxy.unwrap();
+    let names: Vec<&str> = without_apps
+        .backends
+        .iter()
+        .map(|backend| &*backend.name)
+        .collect();
+    assert!(
+        !names.contains(&"apps-https"),
+        "what a person removed goes: {names:?}"
+    );
+}

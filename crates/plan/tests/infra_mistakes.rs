@@ -235,6 +235,7 @@ fn what_a_dhcp_server_cannot_do_is_refused() {
         (format!("exclusions: [10.0.0.50], reservations: [{{{one}}}]"), at(".reservations[0].address"), "is excluded"),
         ("options: [{code: 3, value: 10.0.0.9}]".to_owned(), at(".options[0].code"), "write networkConfig.gateway"),
         ("options: [{code: 6, value: 10.0.0.9}]".to_owned(), at(".options[0].code"), "DNS server"),
+        ("options: [{code: 121, value: '0x00'}]".to_owned(), at(".options[0].code"), "write networkConfig.routes"),
         ("options: [{code: 0, value: x}]".to_owned(), at(".options[0].code"), "1 to 254"),
         ("options: [{code: 53, value: x}]".to_owned(), at(".options[0].code"), "the protocol itself"),
         ("options: [{code: 66, value: a}, {code: 66, value: b}]".to_owned(), at(".options[1].code"), "join"),
@@ -370,4 +371,18 @@ fn what_works_but_not_as_expected_is_a_warning() {
             plan.warnings
         );
     }
+}
+
+#[test]
+fn a_name_that_no_service_can_have_is_a_mistake() {
+    let mut infra = infra("", support::DNS);
+    infra.metadata.name = Some("4u".into());
+    let found = mistakes(&infra, &Known::default());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].path, "metadata.name");
+    assert!(
+        found[0].message.contains("begins with a digit"),
+        "{}",
+        found[0].message
+    );
 }

@@ -316,6 +316,21 @@ fn infra() -> Vec<Case> {
             &[("spec.networkConfig.dnsServers", json!(["resolver"]))],
             "",
         ),
+        accepted(
+            "infra",
+            &[(
+                "spec.infraComponents.proxy.publishedIPs",
+                json!(["203.0.113.5", "203.0.113.6"]),
+            )],
+        ),
+        refused(
+            "infra",
+            &[(
+                "spec.infraComponents.proxy.publishedIPs",
+                json!(["203.0.113.5", "203.0.113.6", "203.0.113.5"]),
+            )],
+            "an address is listed twice",
+        ),
         accepted("infra", &[("spec.infraComponents.dhcp.replicas", json!(1))]),
         refused(
             "infra",

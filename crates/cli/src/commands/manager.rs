@@ -10,7 +10,7 @@ use kube::Client;
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::{CloudAccess, Network};
-use oooi_operator::lease::Candidate;
+use oooi_operator::lease::{Candidate, Term};
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_operator::serving::admission::{self, Webhook};
@@ -90,7 +90,10 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let client = manager::connect()
         .await
         .context("no cluster is known: run it in one, or set KUBECONFIG")?;
-    let (leads, leading) = watch::channel(!args.leader_elect);
+    let (leads, leading) = watch::channel(match args.leader_elect {
+        true => Term::Over,
+        false => Term::Unlimited,
+    });
     let metrics = Metrics::default();
     let options = Options {
         client: client.clone(),
@@ -119,7 +122,7 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     };
     let controllers = async {
         let mut leading = leading.clone();
-        if leading.wait_for(|leading| *leading).await.is_ok() {
+        if leading.wait_for(|term| term.runs()).await.is_ok() {
             manager::run(&options).await;
         }
     };
@@ -142,13 +145,13 @@ async fn serving(
     args: &Args,
     client: &Client,
     metrics: &Metrics,
-    leading: &watch::Receiver<bool>,
+    leading: &watch::Receiver<Term>,
 ) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let (registry, counted, leads) = (Arc::new(registry), metrics.clone(), leading.clone());
     let page = move || {
-        counted.leads(*leads.borrow());
+        counted.leads(leads.borrow().runs());
         observe::encode(&registry)
     };
     let (serves, served) = tls::channel();

@@ -14,6 +14,9 @@ use serde_json::json;
 use super::{Error, Writer, full, refused};
 use crate::unchanged::contains;
 
+/// The only DNS of OpenShift's DNS operator that counts.
+const OBJECT: &str = "default";
+
 impl Writer {
     /// Gives a Service that has no load balancer this address, unless somebody else was faster.
     pub async fn load_balancer(&self, service: &Service, address: Ipv4Addr) -> Result<(), Error> {
@@ -72,10 +75,17 @@ impl Writer {
             ))
     }
 
+    /// Whether the management cluster has a list of zones that its resolvers forward.
+    pub async fn has_forwards(&self) -> Result<bool, Error> {
+        let found = Api::<DNS>::all(self.client.clone()).get_opt(OBJECT).await;
+        found
+            .map(|found| found.is_some())
+            .map_err(refused::<DNS>("read", OBJECT))
+    }
+
     /// Keeps one entry of the zones that the management cluster's resolvers forward, or removes it. The list belongs to
     /// everybody, so it is written only as it was read. Says whether there is such a list at all.
     pub async fn forward(&self, name: &str, entry: Option<&ForwardServer>) -> Result<bool, Error> {
-        const OBJECT: &str = "default";
         let api = Api::<DNS>::all(self.client.clone());
         loop {
             let dns = match api.get(OBJECT).await {

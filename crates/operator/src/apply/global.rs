@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::ClusterResourceScope;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::runtime::events::EventType;
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
@@ -98,12 +98,8 @@ impl Writer {
         let name = seen.name_any();
         fields["metadata"]["uid"] = json!(seen.uid());
         self.may_write::<K>(&name)?;
-        let params = PatchParams {
-            field_manager: Some(self.manager.to_owned()),
-            ..PatchParams::default()
-        };
         self.global::<K>()
-            .patch(&name, &params, &Patch::Merge(&fields))
+            .patch(&name, &self.merging(), &Patch::Merge(&fields))
             .await
             .map(drop)
             .map_err(refused::<K>("change", &name))

@@ -1,7 +1,7 @@
 //! What an earlier operator left: replaced, or removed where nothing uses it any more. Nothing is touched that is not
 //! proven to be its work.
 
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -33,13 +33,9 @@ impl Writer {
         let full = full(&namespace, &name);
         self.may_write::<K>(&full)?;
         fields["metadata"] = json!({"uid": object.uid()});
-        let params = PatchParams {
-            field_manager: Some(self.manager.to_owned()),
-            ..PatchParams::default()
-        };
         let written = self
             .api::<K>(&namespace)
-            .patch(&name, &params, &Patch::Merge(&fields))
+            .patch(&name, &self.merging(), &Patch::Merge(&fields))
             .await;
         written.map(drop).map_err(refused::<K>("change", &full))
     }

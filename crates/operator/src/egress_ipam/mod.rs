@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::apply::Writer;
 use crate::context::Pauses;
+use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::presence::Presence;
 use backend::Backend;
@@ -76,7 +77,7 @@ pub struct Options {
     /// The cluster.
     pub client: Client,
     /// Whether this process leads. Once it does not, nothing is written any more.
-    pub leading: watch::Receiver<bool>,
+    pub leading: watch::Receiver<Term>,
     /// Which APIs the cluster serves.
     pub presence: Presence,
     /// Which network the cluster has; found out if there is none.

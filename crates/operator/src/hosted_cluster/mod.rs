@@ -77,7 +77,7 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
                 Ok(infra) => Some(infra),
                 Err(apply::Error::Foreign { .. }) => {
                     report(around, cluster, None, status::in_the_way(cluster)).await?;
-                    return Ok(Action::await_change()); // a change of that Infra is seen
+                    return Ok(Action::requeue(status::AGAIN)); // a change of that Infra is seen
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -85,7 +85,10 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
     };
     report(around, cluster, infra.as_ref(), status::derived(&derived)).await?;
     let wait = load_balancer::serve(around, &seen, &derived).await?;
-    Ok(wait.map_or_else(Action::await_change, Action::requeue))
+    // Without an Infra only an event tells what is missing.
+    let again = infra.is_none().then_some(status::AGAIN);
+    let next = wait.into_iter().chain(again).min();
+    Ok(next.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Says how far the derivation came: on the Infra if there is one, and to whoever looks at the HostedCluster.
@@ -97,12 +100,13 @@ async fn report(
 ) -> Result<(), apply::Error> {
     let writer = &around.common.writer;
     let before = infra.and_then(|infra| infra.status.clone()).unwrap_or_default();
-    if around.told.is_news(cluster, &before.conditions, &finding) {
+    let now = around.common.now();
+    if around.told.is_news(cluster, &before.conditions, &finding, now) {
         writer.event(cluster, &finding).await;
     }
     if let Some(infra) = infra {
         let read = serde_json::to_value(&before).unwrap_or_default();
-        let status = status::status(infra, &before.conditions, finding, around.common.now());
+        let status = status::status(infra, &before.conditions, finding, now);
         writer.status(infra, &read, &status).await?;
     }
     Ok(())

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use oooi_api::Infra;
@@ -63,26 +64,51 @@ pub(super) fn status(infra: &Infra, before: &[Condition], finding: Finding, now:
     json!({"conditions": condition::conditions(before, &[finding], generation, now)})
 }
 
-/// What was said last of each HostedCluster, which has no condition of ours to remember it by.
+/// Events are forgotten by the API server after an hour: what keeps a HostedCluster from having an Infra at all is told
+/// again before that, since nothing else would show it.
+pub(super) const AGAIN: Duration = Duration::from_secs(55 * 60);
+
+/// What was said last of each HostedCluster, which has no condition of ours to remember it by: the reason, the message,
+/// and when.
 #[derive(Default)]
-pub(super) struct Told(Mutex<HashMap<String, (String, String)>>);
+pub(super) struct Told(Mutex<HashMap<String, (String, String, Timestamp)>>);
 
 impl Told {
-    /// Whether somebody should hear of this: it fails anew, for another reason, or it holds again.
-    pub(super) fn is_news(&self, cluster: &HostedCluster, before: &[Condition], finding: &Finding) -> bool {
+    /// Whether somebody should hear of this: it fails anew, for another reason, it holds again, or it was told so long
+    /// ago that nobody can read it any more and no condition of an Infra says it.
+    pub(super) fn is_news(
+        &self,
+        cluster: &HostedCluster,
+        before: &[Condition],
+        finding: &Finding,
+        now: Timestamp,
+    ) -> bool {
         let key = cluster.uid().unwrap_or_default();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = (finding.reason.clone(), finding.message.clone());
+        let condition = condition::find(before, DERIVED);
         // After a restart the condition remembers.
-        let last = told.insert(key, now.clone()).or_else(|| {
-            let old = condition::find(before, DERIVED)?;
-            Some((old.reason.clone(), old.message.clone()))
+        let last = told.get(&key).cloned().or_else(|| {
+            let old = condition?;
+            Some((old.reason.clone(), old.message.clone(), now))
         });
-        match finding.truth {
+        let same = last
+            .as_ref()
+            .filter(|last| last.0 == finding.reason && last.1 == finding.message);
+        let is_forgotten = |last: &(String, String, Timestamp)| {
+            condition.is_none()
+                && now.duration_since(last.2) >= SignedDuration::try_from(AGAIN).unwrap_or_default()
+        };
+        let news = match finding.truth {
             Truth::Unknown => false, // a person did that
-            Truth::False => !finding.reason.ends_with(BY_ITSELF) && last != Some(now),
-            Truth::True => last.is_some_and(|last| last.0 != finding.reason && !last.0.ends_with(BY_ITSELF)),
-        }
+            Truth::False => !finding.reason.ends_with(BY_ITSELF) && same.is_none_or(is_forgotten),
+            Truth::True => {
+                let last = last.as_ref();
+                last.is_some_and(|last| last.0 != finding.reason && !last.0.ends_with(BY_ITSELF))
+            }
+        };
+        let since = same.filter(|_| !news).map_or(now, |same| same.2);
+        told.insert(key, (finding.reason.clone(), finding.message.clone(), since));
+        news
     }
 
     /// The HostedCluster is no longer ours.
@@ -131,7 +157,7 @@ mod tests {
     #[test]
     fn news_are_told_once_and_what_comes_by_itself_is_no_news() {
         let (told, cluster) = (Told::default(), HostedCluster::default());
-        let news = |finding: &Finding| told.is_news(&cluster, &[], finding);
+        let news = |finding: &Finding| told.is_news(&cluster, &[], finding, Timestamp::UNIX_EPOCH);
         let pending = of(vec![gap("EndpointPending", false)]);
         let blocked = of(vec![gap("SeveralNetworks", true)]);
         let complete = of(vec![]);
@@ -144,11 +170,30 @@ mod tests {
     }
 
     #[test]
+    fn what_no_condition_shows_is_told_again_before_its_event_is_forgotten() {
+        let (told, cluster) = (Told::default(), HostedCluster::default());
+        let blocked = of(vec![gap("SeveralNetworks", true)]);
+        let at = |pauses: i32| {
+            let again = SignedDuration::try_from(AGAIN).unwrap();
+            Timestamp::UNIX_EPOCH + again * pauses
+        };
+        let before = condition::conditions(&[], std::slice::from_ref(&blocked), 1, at(0));
+        assert!(told.is_news(&cluster, &[], &blocked, at(0)));
+        assert!(!told.is_news(&cluster, &[], &blocked, at(1) - SignedDuration::from_secs(1)));
+        assert!(told.is_news(&cluster, &[], &blocked, at(1)));
+        assert!(!told.is_news(&cluster, &[], &blocked, at(1)), "said already");
+        assert!(
+            !told.is_news(&cluster, &before, &blocked, at(9)),
+            "the condition of the Infra says it"
+        );
+    }
+
+    #[test]
     fn after_a_restart_the_condition_remembers_what_was_said() {
         let cluster = HostedCluster::default();
         let blocked = of(vec![gap("SeveralNetworks", true)]);
         let before = condition::conditions(&[], std::slice::from_ref(&blocked), 1, Timestamp::UNIX_EPOCH);
-        assert!(!Told::default().is_news(&cluster, &before, &blocked));
-        assert!(Told::default().is_news(&cluster, &[], &blocked));
+        assert!(!Told::default().is_news(&cluster, &before, &blocked, Timestamp::UNIX_EPOCH));
+        assert!(Told::default().is_news(&cluster, &[], &blocked, Timestamp::UNIX_EPOCH));
     }
 }

@@ -8,6 +8,7 @@ use oooi_api::foreign::{ForwardPlugin, ForwardServer};
 use oooi_api::{DnsServer, Infra};
 use serde_json::json;
 
+use super::status;
 use crate::apply;
 use crate::context::Context;
 use crate::identity::FINALIZER;
@@ -23,15 +24,13 @@ pub(super) async fn publish(
         return withdraw(ctx, infra).await;
     }
     ctx.writer.hold(infra, true).await?;
-    let Some(entry) = dns.and_then(|dns| entry(infra, dns)) else {
-        return Ok(()); // its Service has no address yet; the change is seen
+    let there_is_one = match dns.and_then(|dns| entry(infra, dns)) {
+        Some(entry) => ctx.writer.forward(&name(infra), Some(&entry)).await?,
+        // Its Service has no address yet; the change is seen.
+        None if status::was_applied(infra) => true,
+        None => ctx.writer.has_forwards().await?,
     };
-    let there_is_one = ctx.writer.forward(&name(infra), Some(&entry)).await?;
-    let told = infra
-        .status
-        .as_ref()
-        .and_then(|status| status.observed_generation);
-    if !there_is_one && told != infra.metadata.generation {
+    if !there_is_one && !status::was_applied(infra) {
         let message = "spec.infraComponents.dns.publishToClusterDNS: this cluster has no DNS operator of OpenShift: \
                        have its resolvers forward the zone by hand";
         ctx.writer.warn(infra, "NoClusterDNS", message).await;

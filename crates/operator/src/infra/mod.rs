@@ -47,6 +47,12 @@ pub enum Error {
     /// Its surroundings cannot be read.
     #[error("cannot look at the surroundings of the Infra: {0}")]
     Observe(#[source] kube::Error),
+    /// The nodes of its cluster are not known yet.
+    #[error(
+        "the nodes of the hosted cluster are not known: the manager cannot list DHCPLeases, EndpointSlices or \
+         VirtualMachineInstances; see whether it may, and whether their API answers"
+    )]
+    NodesUnknown,
     /// Something cannot be written.
     #[error(transparent)]
     Apply(#[from] apply::Error),
@@ -82,6 +88,7 @@ pub(crate) async fn reconcile(
     };
     let known = Known {
         attachment: Some(attached.attachment.clone()),
+        route_via: attached.route_via,
         neighbours: seen.neighbours,
         control_plane: planes.of(&infra),
         ..seen.components.known()
@@ -101,18 +108,22 @@ pub(crate) async fn reconcile(
     };
     let (addresses, warnings) = (components.addresses(), components.warnings.clone());
     let machines = oooi_plan::infra::control_plane_namespace(&infra, &known);
-    let seen_nodes = if nodes::wants_apps(&infra) {
-        nodes.wait_until_ready().await;
+    let seen_nodes = if !nodes::wants_apps(&infra) {
+        nodes::Seen::default()
+    } else if nodes.are_known().await {
         nodes.of(&infra, &machines, ctx.now())
     } else {
-        nodes::Seen::default()
+        let error = Error::NodesUnknown;
+        report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
+        return Err(error);
     };
     let objects = build(&infra, components, &machines, &seen_nodes.addresses);
     let current = match carry_out(ctx, &infra, stores, attached, seen.components, nodes, objects).await {
         Ok(current) => current,
         Err(error) => {
+            let error = Error::from(error);
             report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
-            return Err(error.into());
+            return Err(error);
         }
     };
     warn(ctx, &infra, &warnings).await;
@@ -195,6 +206,7 @@ async fn route_apps(
     Ok(())
 }
 
+/// Makes one component as it is wanted, or removes it. One that a person paused is left as it is.
 async fn one<K: apply::Object>(
     ctx: &Context,
     infra: &Infra,
@@ -202,6 +214,12 @@ async fn one<K: apply::Object>(
     before: Option<K>,
     wanted: Option<K>,
 ) -> Result<Option<K>, apply::Error> {
+    if before
+        .as_ref()
+        .is_some_and(|before| identity::is_paused(before.meta()))
+    {
+        return Ok(before);
+    }
     match wanted {
         Some(wanted) => ctx.writer.apply_to(before, &wanted).await.map(Some),
         None if before.is_none() => Ok(None),
@@ -248,13 +266,9 @@ fn findings(infra: &Infra, attached: &Attached, current: &Current, warnings: &[W
     )
 }
 
-/// Warnings of a plan are told once a generation: the status shows which one was looked at last.
+/// Warnings of a plan are told once a generation.
 async fn warn(ctx: &Context, infra: &Infra, warnings: &[Warning]) {
-    let told = infra
-        .status
-        .as_ref()
-        .and_then(|status| status.observed_generation);
-    if told == infra.metadata.generation {
+    if status::was_applied(infra) {
         return;
     }
     for warning in warnings {

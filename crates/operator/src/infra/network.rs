@@ -1,5 +1,7 @@
 //! The network of an Infra: its definition, and the sibling that pods use where they cannot use that one. Pure.
 
+use std::net::Ipv4Addr;
+
 use kube::ResourceExt;
 use oooi_api::Infra;
 use oooi_api::foreign::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
@@ -23,6 +25,8 @@ pub struct Attached {
     pub attachment: Attachment,
     /// That definition, where it is ours.
     pub sibling: Option<NetworkAttachmentDefinition>,
+    /// The VLAN's gateway, where pods have to route by source themselves.
+    pub route_via: Option<Ipv4Addr>,
 }
 
 /// Why a network is of no use.
@@ -75,18 +79,23 @@ pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result
         .map_err(|bad| problem("NetworkAttachmentInvalid", &bad.to_string()))?;
     let usable = match network.static_addresses() {
         StaticAddresses::Impossible(why) => return Err(problem("NoStaticAddresses", &why)),
-        StaticAddresses::Supported => is_reachable(&namespace, &own),
+        // A sibling also answers clients beyond the VLAN's gateway, where this very definition would not.
+        StaticAddresses::Supported => {
+            is_reachable(&namespace, &own) && (network.routes_by_source() || network.leaves_routes_to_pods())
+        }
         StaticAddresses::NeedsSibling => false,
     };
+    let gateway = infra.spec.network_config.gateway.parse().ok();
+    let route_via = gateway.filter(|_| network.leaves_routes_to_pods());
     if usable {
         return Ok(Attached {
             vlan: network.vlan,
             attachment: Attachment { namespace, name },
             sibling: None,
+            route_via,
         });
     }
     let sibling = sibling_name(infra);
-    let gateway = infra.spec.network_config.gateway.parse().ok();
     let config = network
         .sibling(&own, &sibling, gateway)
         .map_err(|why| problem("NoStaticAddresses", &why))?;
@@ -100,6 +109,7 @@ pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result
             name: sibling,
         },
         sibling: Some(definition),
+        route_via,
     })
 }
 
@@ -143,19 +153,31 @@ mod tests {
 
     const STATIC: &str =
         r#"{"type":"bridge","bridge":"br","ipam":{"type":"static"},"capabilities":{"ips":true}}"#;
+    const ROUTED: &str = r#"{"plugins":[
+        {"type":"bridge","bridge":"br","ipam":{"type":"static"},"capabilities":{"ips":true}},{"type":"sbr"}]}"#;
+    const LOCALNET: &str = r#"{"type":"ovn-k8s-cni-overlay","topology":"localnet","name":"physnet"}"#;
 
     #[test]
-    fn a_definition_that_gives_static_addresses_is_used_as_it_is() {
-        let attached = attach(&infra("clusters"), &definition("default", STATIC)).unwrap();
+    fn a_definition_that_gives_static_addresses_and_routes_by_source_is_used_as_it_is() {
+        let attached = attach(&infra("clusters"), &definition("default", ROUTED)).unwrap();
         assert!(attached.sibling.is_none());
         assert_eq!(attached.attachment.namespace, "default");
+        assert_eq!(attached.route_via, None);
     }
 
     #[test]
-    fn a_definition_of_the_machines_or_of_a_closed_namespace_gets_a_sibling() {
+    fn pods_on_a_network_of_ovn_route_by_source_themselves() {
+        let attached = attach(&infra("clusters"), &definition("clusters", LOCALNET)).unwrap();
+        assert!(attached.sibling.is_none());
+        assert_eq!(attached.route_via, Some(Ipv4Addr::new(192, 168, 100, 1)));
+    }
+
+    #[test]
+    fn a_definition_of_the_machines_or_of_a_closed_namespace_or_without_routes_gets_a_sibling() {
         for (namespace, config) in [
             ("default", r#"{"type":"bridge","bridge":"br"}"#),
-            ("other", STATIC),
+            ("other", ROUTED),
+            ("default", STATIC),
         ] {
             let attached = attach(&infra("clusters"), &definition(namespace, config)).unwrap();
             let sibling = attached.sibling.expect("a sibling");

@@ -28,7 +28,7 @@ use super::build::component_name;
 use crate::control_planes::ControlPlanes;
 use crate::gaps::Gaps;
 use crate::identity::{self, Role};
-use crate::manager::{Options, chosen};
+use crate::manager::{FIRST_LOOK, Options, chosen};
 use crate::presence::Presence;
 
 /// What an Infra has beside its components: it has no component's label.
@@ -90,9 +90,16 @@ impl Nodes {
         (nodes, changes)
     }
 
-    /// Waits for the first look at everything: an endpoint that was not looked at yet must not be dropped. Only a store
-    /// whose watch is gone for good fails, when the manager ends.
-    pub(super) async fn wait_until_ready(&self) {
+    /// Waits for the first look at everything: an endpoint that was not looked at yet must not be dropped. Says whether
+    /// it came in time: what cannot be listed holds up nobody else.
+    pub(super) async fn are_known(&self) -> bool {
+        tokio::time::timeout(FIRST_LOOK, self.wait_until_ready())
+            .await
+            .is_ok()
+    }
+
+    /// Only a store whose watch is gone for good fails, when the manager ends.
+    async fn wait_until_ready(&self) {
         let _ = self.leases.wait_until_ready().await;
         let _ = self.slices.wait_until_ready().await;
         if self.presence.has::<VirtualMachineInstance>() {

@@ -7,6 +7,7 @@ use oooi_api::infra::{ComponentStatus, InfraAddresses};
 use oooi_plan::{Mistake, Warning};
 use serde_json::{Value, json};
 
+use super::Error;
 use crate::condition::{self, Finding, PENDING, READY, Truth};
 
 /// The condition of each component, in their order: DHCP, DNS, gateway.
@@ -80,6 +81,14 @@ fn ready(findings: &[Finding], derived: Option<&Condition>) -> Finding {
     }
 }
 
+/// Whether the newest generation of an Infra was carried out before. What was said of its components shows it: that is
+/// said only then, whatever else was reported since.
+pub(super) fn was_applied(infra: &Infra) -> bool {
+    let conditions = infra.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let said = condition::find(conditions, COMPONENTS[0]);
+    said.is_some_and(|said| said.observed_generation == infra.metadata.generation)
+}
+
 /// What is found when the network is of no use: what runs already goes on running.
 pub(super) fn without_network(problem: Finding) -> Vec<Finding> {
     vec![Finding::fails(READY, &problem.reason, &problem.message), problem]
@@ -91,9 +100,13 @@ pub(super) fn rejected(network: Finding, mistakes: &[Mistake]) -> Vec<Finding> {
     vec![Finding::fails(READY, "InvalidSpec", all.join("; ")), network]
 }
 
-/// What is found when something could not be written.
-pub(super) fn failed(error: &crate::apply::Error) -> Vec<Finding> {
-    vec![Finding::fails(READY, "ApplyFailed", error.to_string())]
+/// What is found when it could not be carried out.
+pub(super) fn failed(error: &Error) -> Vec<Finding> {
+    let reason = match error {
+        Error::NodesUnknown | Error::Observe(_) => "NotObserved",
+        Error::Apply(_) => "ApplyFailed",
+    };
+    vec![Finding::fails(READY, reason, error.to_string())]
 }
 
 /// What is found when a person stopped writes.

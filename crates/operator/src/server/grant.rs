@@ -17,6 +17,8 @@ pub enum Reading {
     Backends,
     /// Nothing; it uses the SecurityContextConstraints that allow NET_RAW.
     RawSockets,
+    /// Nothing; it uses the SecurityContextConstraints that allow NET_ADMIN as well.
+    Routes,
 }
 
 impl Reading {
@@ -26,6 +28,7 @@ impl Reading {
             Reading::Machines => "machines",
             Reading::Backends => "backends",
             Reading::RawSockets => "raw-sockets",
+            Reading::Routes => "routes",
         }
     }
 

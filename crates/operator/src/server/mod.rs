@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
@@ -38,7 +39,7 @@ use crate::apply::{self, Object};
 use crate::condition::{self, Finding};
 use crate::context::{Context, Images};
 use crate::identity::{self, NETWORK_POLICY, Role};
-pub(crate) use build::{INTERFACE, POD_IP, config_map_name};
+pub(crate) use build::{INTERFACE, POD_IP, config_map_name, time_to_end};
 use carry_out::carry_out;
 pub use grant::{Grant, Reading, Target};
 pub(crate) use grant::{machine_namespace, machines};
@@ -100,6 +101,8 @@ pub(crate) struct ServerContext {
     pub(crate) bindings: Store<PartialObjectMeta<RoleBinding>>,
     /// NetworkPolicies of all namespaces.
     pub(crate) policies: Store<PartialObjectMeta<NetworkPolicy>>,
+    /// StorageClasses, where servers of this kind have volumes.
+    pub(crate) classes: Store<PartialObjectMeta<StorageClass>>,
 }
 
 /// Why a server was not carried out.
@@ -130,6 +133,7 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
         return Ok(Action::await_change());
     }
     let mut mistakes = wants::check_name(server.meta());
+    mistakes.extend(check_label(&server.name_any()));
     let wants = server.wants(&common.images, &mut mistakes);
     if !mistakes.is_empty() {
         report(common, &*server, status::rejected(&mistakes), Value::Null).await?;
@@ -149,6 +153,17 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
     let findings = status::findings(&*server, &applied, further);
     report(common, &*server, findings, fields).await?;
     Ok(Action::await_change())
+}
+
+/// The Service of a server has its name: one label, which begins with a letter.
+fn check_label(name: &str) -> Option<Mistake> {
+    let is_label = name.starts_with(|first: char| first.is_ascii_lowercase()) && !name.contains('.');
+    (!is_label).then(|| Mistake {
+        path: "metadata.name".into(),
+        message: format!(
+            "`{name}` cannot be the name of its Service: create it under one that begins with a letter and has no dots"
+        ),
+    })
 }
 
 /// An image that an earlier operator stored is nobody's choice. That is told once a generation.
@@ -188,4 +203,18 @@ async fn report<S: Server>(
         ctx.writer.event(server, finding).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_service_can_have_is_a_mistake() {
+        assert_eq!(check_label("x-dns"), None);
+        for name in ["4u-dns", "a.b"] {
+            let mistake = check_label(name).unwrap();
+            assert!(mistake.message.contains("its Service"), "{mistake}");
+        }
+    }
 }

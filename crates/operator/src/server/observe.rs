@@ -6,12 +6,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::Store;
+use kube::{Api, ResourceExt};
 
 use super::carry_out::Carried;
 use super::status::{Applied, Replica, VolumeTrouble};
 use super::{Error, Server, ServerContext, Wants};
 use crate::identity::{self, OURS};
+use crate::manager::FIRST_LOOK;
 
 /// Looks at the pods of a server, as their watch tells, and at its volume.
 pub(super) async fn observe<S: Server>(
@@ -58,9 +61,7 @@ pub(super) async fn observe<S: Server>(
         replicas,
         service_address: carried.service.spec.and_then(|spec| spec.cluster_ip),
         stale,
-        volume: volume(client, wants, carried.claim.as_ref())
-            .await
-            .map_err(failed("the StorageClasses"))?,
+        volume: volume(&ctx.classes, wants, carried.claim.as_ref()).await,
         missing: carried.missing,
     })
 }
@@ -81,26 +82,27 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Why a volume that is not there yet will not come by itself.
 async fn volume(
-    client: &Client,
+    classes: &Store<PartialObjectMeta<StorageClass>>,
     wants: &Wants,
     claim: Option<&PersistentVolumeClaim>,
-) -> Result<Option<VolumeTrouble>, kube::Error> {
-    let (Some(claim), Some(wanted)) = (claim, &wants.claim) else {
-        return Ok(None);
-    };
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+) -> Option<VolumeTrouble> {
+    let wanted = wants.claim.as_ref()?;
+    let phase = claim?.status.as_ref().and_then(|status| status.phase.as_deref());
     if phase == Some("Bound") {
-        return Ok(None);
+        return None;
     }
-    let classes = Api::<StorageClass>::all(client.clone())
-        .list(&ListParams::default())
-        .await?;
-    Ok(without_class(wanted.class.as_deref(), &classes.items))
+    // Nothing is said of classes that could not be listed.
+    let listed = tokio::time::timeout(FIRST_LOOK, classes.wait_until_ready());
+    listed.await.ok()?.ok()?;
+    without_class(wanted.class.as_deref(), &classes.state())
 }
 
 /// What keeps a claim from getting a volume, with these StorageClasses.
-fn without_class(wanted: Option<&str>, classes: &[StorageClass]) -> Option<VolumeTrouble> {
-    let is_default = |class: &StorageClass| {
+fn without_class(
+    wanted: Option<&str>,
+    classes: &[Arc<PartialObjectMeta<StorageClass>>],
+) -> Option<VolumeTrouble> {
+    let is_default = |class: &Arc<PartialObjectMeta<StorageClass>>| {
         let value = class.annotations().get(DEFAULT_CLASS);
         value.is_some_and(|value| value == "true")
     };
@@ -118,13 +120,13 @@ fn without_class(wanted: Option<&str>, classes: &[StorageClass]) -> Option<Volum
 mod tests {
     use super::*;
 
-    fn class(name: &str, default: bool) -> StorageClass {
-        let mut class = StorageClass::default();
+    fn class(name: &str, default: bool) -> Arc<PartialObjectMeta<StorageClass>> {
+        let mut class = PartialObjectMeta::<StorageClass>::default();
         class.metadata.name = Some(name.into());
         class
             .annotations_mut()
             .insert(DEFAULT_CLASS.into(), default.to_string());
-        class
+        Arc::new(class)
     }
 
     #[test]

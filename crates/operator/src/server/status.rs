@@ -50,17 +50,14 @@ pub enum VolumeTrouble {
 }
 
 impl VolumeTrouble {
-    /// The reasons under which it is said.
-    pub(super) const REASONS: [&str; 2] = ["NoDefaultStorageClass", "StorageClassMissing"];
-
     fn finding(&self) -> Finding {
         let (reason, what) = match self {
             VolumeTrouble::NoDefaultClass => (
-                Self::REASONS[0],
+                "NoDefaultStorageClass",
                 "no StorageClass is the default: make one the default, name one in spec.storage.storageClassName".into(),
             ),
             VolumeTrouble::NoSuchClass(name) => (
-                Self::REASONS[1],
+                "StorageClassMissing",
                 format!("there is no StorageClass {name}: create it, name another in spec.storage.storageClassName"),
             ),
         };

@@ -17,6 +17,8 @@ pub struct Wants {
     pub attachment: String,
     /// The namespace of that, if it is not the server's own.
     pub attachment_namespace: Option<String>,
+    /// The VLAN's gateway, where its pods have to route by source themselves.
+    pub route_via: Option<String>,
     /// Its addresses, one a replica.
     pub addresses: Vec<Ipv4Net>,
     /// Further addresses that every replica answers for.
@@ -29,6 +31,8 @@ pub struct Wants {
     pub arguments: Vec<String>,
     /// What its Service offers besides metrics.
     pub ports: Vec<ServicePort>,
+    /// How it says that it is not stuck.
+    pub liveness: Probe,
     /// How it says that it is ready.
     pub readiness: Probe,
     /// Its data plane, where that is Envoy.
@@ -60,7 +64,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The page beside metrics, which every server has.
+    /// The page beside metrics that every server has.
+    pub const HEALTHZ: Probe = Probe {
+        path: "/healthz",
+        port: 9090,
+    };
+    /// The other one.
     pub const READYZ: Probe = Probe {
         path: "/readyz",
         port: 9090,

@@ -19,7 +19,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 
 use super::grant::elsewhere;
-use super::status::{AVAILABLE, NETWORK_STATUS, VolumeTrouble};
+use super::status::{AVAILABLE, NETWORK_STATUS};
 use super::{Error, Server, ServerContext, reconcile};
 use crate::condition;
 use crate::gaps::Gaps;
@@ -47,6 +47,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         });
     let binding_changes = gaps.touched(binding_changes.reflect(fill));
     let (policies, fill_policies) = reflector::store();
+    let (classes, fill_classes) = reflector::store();
 
     let controller = options.controller::<S>();
     let servers = controller.store();
@@ -74,9 +75,12 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         });
     if S::ROLE == Role::Dhcp {
         let classes = Api::<PartialObjectMeta<StorageClass>>::all(options.client.clone());
-        let class_changes = gaps.touched(watcher(classes, watcher::Config::default()).default_backoff());
+        let classes = watcher(classes, watcher::Config::default())
+            .default_backoff()
+            .modify(|class| class.managed_fields_mut().clear());
+        let class_changes = gaps.touched(classes.reflect(fill_classes));
         let by_class = servers.clone();
-        controller = controller.watches_stream(class_changes, move |_| needing(&by_class, lacks_class));
+        controller = controller.watches_stream(class_changes, move |_| needing(&by_class, may_lack_class));
     }
     if S::ROLE == Role::Proxy {
         let policies = Api::<PartialObjectMeta<NetworkPolicy>>::all(options.client.clone());
@@ -115,6 +119,7 @@ pub(crate) async fn run<S: Server>(options: &Options) {
         pods: pod_store,
         bindings,
         policies,
+        classes,
     });
     controller
         .reconcile_all_on(gaps.items())
@@ -149,10 +154,11 @@ fn prune_pod(pod: &mut Pod) {
     }
 }
 
-/// Whether the volume of a server does not come for want of a StorageClass.
-fn lacks_class<S: Server>(server: &S) -> bool {
+/// Whether the volume of a server may not come for want of a StorageClass. Also of one that was not looked at yet: it may
+/// be looked at just now, with the classes that there were.
+fn may_lack_class<S: Server>(server: &S) -> bool {
     let available = condition::find(server.conditions(), AVAILABLE);
-    available.is_some_and(|available| VolumeTrouble::REASONS.contains(&available.reason.as_str()))
+    available.is_none_or(|available| available.status != "True")
 }
 
 /// The servers that something matters to.

@@ -26,6 +26,20 @@ pub fn judge(infra: &Infra, old: Option<&Infra>, stores: &Stores) -> Verdict {
     if infra.metadata.deletion_timestamp.is_some() || old.is_some_and(|old| old.spec == infra.spec) {
         return Verdict::default();
     }
+    let mut verdict = found(infra, stores);
+    // What was wrong before does not keep anybody from mending something else.
+    let before = old.map(|old| found(old, stores).refused).unwrap_or_default();
+    let (known, new) = verdict
+        .refused
+        .into_iter()
+        .partition(|mistake| before.contains(mistake));
+    verdict.refused = new;
+    verdict.warnings.extend::<Vec<String>>(known);
+    verdict
+}
+
+/// What is wrong with an Infra, whatever it was before.
+fn found(infra: &Infra, stores: &Stores) -> Verdict {
     let mut verdict = Verdict::default();
     let attached = match definition_of(&stores.networks, infra) {
         None => Err(NetworkProblem::missing(&infra.spec)),
@@ -184,6 +198,21 @@ mod tests {
         let verdict = judge(&infra("x", "192.168.100.9"), None, &stores(&[], false));
         assert_eq!(verdict.refused, [""; 0]);
         assert!(verdict.warnings[0].contains("vlan"), "{verdict:?}");
+    }
+
+    #[test]
+    fn what_was_wrong_before_is_a_warning_and_what_becomes_wrong_is_refused() {
+        let first = infra("first", "192.168.100.9");
+        let third = infra("third", "192.168.100.5");
+        let stores = stores(&[first, third], true);
+        let old = infra("second", "192.168.100.9");
+        let mut mended = old.clone();
+        mended.spec.network_config.dns_servers = vec!["10.0.0.53".into()];
+        let verdict = judge(&mended, Some(&old), &stores);
+        assert_eq!(verdict.refused, [""; 0]);
+        assert!(verdict.warnings[0].contains("clusters/first"), "{verdict:?}");
+        let verdict = judge(&infra("second", "192.168.100.5"), Some(&old), &stores);
+        assert!(verdict.refused[0].contains("clusters/third"), "{verdict:?}");
     }
 
     #[test]

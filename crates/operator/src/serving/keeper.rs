@@ -21,6 +21,7 @@ use super::certificate::Certificate;
 use super::tls::Serves;
 use crate::apply::{self, Writer};
 use crate::identity;
+use crate::lease::Term;
 use crate::metrics::Metrics;
 
 /// The name under which this writes.
@@ -36,6 +37,8 @@ const NAMES: &str = "hostedcluster.densityops.com/names";
 const RENEW_AT: &str = "hostedcluster.densityops.com/renew-at";
 /// The longest pause between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(3600);
+/// How long is waited after the first failure, and after many: twice as long each time.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +63,7 @@ pub struct Keeper {
     namespace: String,
     names: Vec<String>,
     writer: Writer,
-    leading: watch::Receiver<bool>,
+    leading: watch::Receiver<Term>,
     serves: Serves,
     metrics: Metrics,
 }
@@ -71,7 +74,7 @@ impl Keeper {
         client: Client,
         namespace: String,
         names: Vec<String>,
-        leading: watch::Receiver<bool>,
+        leading: watch::Receiver<Term>,
         serves: Serves,
         metrics: Metrics,
     ) -> Self {
@@ -98,6 +101,7 @@ impl Keeper {
         // Nothing is made before it is known whether there is one.
         let mut looked = false;
         let mut current: Option<Certificate> = None;
+        let mut failures = 0_u32;
         loop {
             tokio::select! {
                 Some(event) = secrets.next() => match event {
@@ -110,16 +114,28 @@ impl Keeper {
                 },
                 Some(_) = configurations.next() => {}
                 Ok(()) = self.leading.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(pause(failures)) => {}
             }
-            let leads = *self.leading.borrow();
-            if leads
-                && looked
-                && let Err(error) = self.ensure(current.as_ref(), Timestamp::now()).await
-            {
-                tracing::warn!(%error, "the certificate is not as it should be, trying again");
-            }
+            failures = match self.look(looked, &mut current).await {
+                Ok(()) => 0,
+                Err(error) => {
+                    tracing::warn!(%error, "the certificate is not as it should be, trying again");
+                    failures.saturating_add(1)
+                }
+            };
         }
+    }
+
+    /// Makes things as they should be, if this is the process that does so and it knows how they are.
+    async fn look(&self, looked: bool, current: &mut Option<Certificate>) -> Result<(), Error> {
+        if looked
+            && self.leading.borrow().runs()
+            && let Some(new) = self.ensure(current.as_ref(), Timestamp::now()).await?
+        {
+            // The watch may tell of it later than of something else, which must not bring about another one.
+            *current = Some(new);
+        }
+        Ok(())
     }
 
     fn serve(&self, certificate: Option<&Certificate>) {
@@ -132,16 +148,31 @@ impl Keeper {
         }
     }
 
-    /// Makes a certificate if there is no good one, and has it trusted. The watch brings back what was written.
-    async fn ensure(&self, current: Option<&Certificate>, now: Timestamp) -> Result<(), Error> {
+    /// Makes a certificate if there is no good one, and has it trusted. Gives the one that was made; the watch brings it
+    /// to be served.
+    async fn ensure(
+        &self,
+        current: Option<&Certificate>,
+        now: Timestamp,
+    ) -> Result<Option<Certificate>, Error> {
         if let Some(good) = current.filter(|current| current.is_good(&self.names, now)) {
-            return Ok(self.writer.trust(CONFIGURATION, &good.trusted).await?);
+            self.writer.trust(CONFIGURATION, &good.trusted).await?;
+            return Ok(None);
         }
         let new = Certificate::new(&self.names, current, now)?;
         self.writer.trust(CONFIGURATION, &new.trusted).await?;
         self.writer.apply(&write(&self.namespace, &new)).await?;
         tracing::info!(renew_at = %new.renew_at, "made a certificate");
-        Ok(())
+        Ok(Some(new))
+    }
+}
+
+/// How long to wait for the next look at the clock, after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    let (first, longest) = PAUSES;
+    match failures.checked_sub(1) {
+        None => LOOK,
+        Some(further) => first.saturating_mul(1 << further.min(10)).min(longest),
     }
 }
 
@@ -193,6 +224,14 @@ fn read(secret: &Secret) -> Option<Certificate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_failure_the_next_attempt_comes_soon() {
+        assert_eq!(pause(0), LOOK);
+        assert_eq!(pause(1), Duration::from_secs(5));
+        assert_eq!(pause(2), Duration::from_secs(10));
+        assert_eq!(pause(u32::MAX), Duration::from_secs(300));
+    }
 
     #[test]
     fn what_is_written_is_read_again_and_what_is_damaged_is_not() {

@@ -28,6 +28,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt};
 use oooi_api::EgressIpam;
 use oooi_api::foreign::{CloudPrivateIPConfig, EgressIP, HostSubnet, Infrastructure, NetNamespace};
 use oooi_operator::egress_ipam::{self, CloudAccess, Network, Options};
+use oooi_operator::lease::Term;
 use oooi_operator::metrics::Metrics;
 use oooi_operator::presence::Presence;
 use oooi_testkit::{Cluster, until};
@@ -68,7 +69,7 @@ pub(crate) struct Scene {
     pub(crate) cut: Option<cut::Cut>,
     controller: Option<JoinHandle<()>>,
     ovn: Option<JoinHandle<()>>,
-    leading: watch::Sender<bool>,
+    leading: watch::Sender<Term>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -104,7 +105,7 @@ impl Scene {
             cut: None,
             controller: None,
             ovn: None,
-            leading: watch::channel(true).0,
+            leading: watch::channel(Term::Unlimited).0,
             _turn: turn,
         };
         scene.clear::<EgressIpam>().await;

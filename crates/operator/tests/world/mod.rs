@@ -15,6 +15,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use oooi_operator::context::{Images, Platform};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
+use oooi_operator::lease::Term;
 use oooi_operator::manager::{self, Options};
 use oooi_operator::metrics::Metrics;
 use oooi_testkit::rights::{self, Calls};
@@ -34,7 +35,7 @@ pub(crate) struct World {
     pub(crate) plane: Namespace<'static>,
     pub(crate) client: Client,
     platform: Platform,
-    leading: watch::Sender<bool>,
+    leading: watch::Sender<Term>,
     manager: JoinHandle<()>,
     /// What the manager called.
     pub(crate) calls: Calls,
@@ -77,7 +78,7 @@ impl World {
             plane,
             client: cluster.client().await.unwrap(),
             platform: Platform::Kubernetes,
-            leading: watch::Sender::new(true),
+            leading: watch::Sender::new(Term::Unlimited),
             manager: tokio::spawn(async {}),
             calls: Calls::default(),
         }
@@ -120,7 +121,7 @@ impl World {
 
     /// Another process leads from now on.
     pub(crate) fn lose_leadership(&self) {
-        self.leading.send_replace(false);
+        self.leading.send_replace(Term::Over);
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>

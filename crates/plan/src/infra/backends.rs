@@ -54,8 +54,10 @@ pub(super) fn backends(
         check(&proxy.backends, notes);
         proxy.backends.clone()
     } else if subject.infra.spec.hosted_cluster_ref.is_some() {
-        let plane = subject.known.control_plane.as_ref();
-        plane.map(|plane| plane.backends.clone()).unwrap_or_default()
+        match &subject.known.control_plane {
+            Some(plane) => plane.backends.clone(),
+            None => running(subject, domain),
+        }
     } else {
         domain
             .map(|domain| defaults(proxy, &namespace, &domain.name))
@@ -72,6 +74,20 @@ pub(super) fn backends(
         add_apps(&mut list, subject, proxy, domain);
     }
     list
+}
+
+/// What the gateway forwards already. Applications are left out where they are added anew.
+fn running(subject: &Subject<'_>, domain: Option<&Domain>) -> Vec<ProxyBackend> {
+    let known = subject.unheard_of().and_then(|known| known.proxy.as_ref());
+    let mut list = known.map(|proxy| proxy.backends.clone()).unwrap_or_default();
+    list.retain(|backend| domain.is_none() || !leads_to_apps(subject, backend));
+    list
+}
+
+/// Whether a backend is the one of the cluster's own router.
+pub(super) fn leads_to_apps(subject: &Subject<'_>, backend: &ProxyBackend) -> bool {
+    backend.target_namespace == subject.namespace
+        && backend.target_service == apps::apps_service(subject.name)
 }
 
 /// The services that every control plane has, under the names that a person would give them.

@@ -3,6 +3,7 @@
 use oooi_api::infra::ProxyComponent;
 
 use super::Subject;
+use super::backends::leads_to_apps;
 use crate::mistake::Notes;
 use crate::name;
 use crate::object_name::control_plane_namespace;
@@ -79,8 +80,8 @@ pub(super) fn namespace(subject: &Subject<'_>) -> String {
     }
 }
 
-/// The domain of the hosted cluster: as written for DNS, else that of the HostedCluster. Where somebody needs it and
-/// nobody says it, that is a mistake.
+/// The domain of the hosted cluster: as written for DNS, else that of the HostedCluster, else the one that is served
+/// already. Where somebody needs it and nobody says it, that is a mistake.
 pub(super) fn domain(subject: &Subject<'_>, notes: &mut Notes) -> Option<Domain> {
     const BASE: &str = "spec.infraComponents.dns.baseDomain";
     let parts = subject.parts;
@@ -90,7 +91,11 @@ pub(super) fn domain(subject: &Subject<'_>, notes: &mut Notes) -> Option<Domain>
         .as_ref()
         .and_then(|dns| dns.base_domain.as_deref())
         .filter(|base| !base.is_empty());
-    let (text, path) = match (base, plane.and_then(|plane| plane.domain.as_deref())) {
+    let served = subject.unheard_of().and_then(|known| known.dns.as_ref());
+    let derived = plane
+        .and_then(|plane| plane.domain.as_deref())
+        .or(served.map(|dns| &*dns.hosted_cluster_domain));
+    let (text, path) = match (base, derived) {
         (Some(base), _) => {
             let written = parts.dns.as_ref().and_then(|dns| dns.cluster_name.as_deref());
             match written.unwrap_or_else(|| cluster(subject)) {
@@ -123,6 +128,17 @@ pub(super) fn domain(subject: &Subject<'_>, notes: &mut Notes) -> Option<Domain>
     let name = notes.read(path, name::exact(&text))?;
     let apps = plane
         .and_then(|plane| plane.apps_domain.clone())
+        .or_else(|| served_apps(subject))
         .unwrap_or_else(|| format!("apps.{name}"));
     Some(Domain { name, apps })
+}
+
+/// What applications are below already.
+fn served_apps(subject: &Subject<'_>) -> Option<String> {
+    let proxy = subject.unheard_of()?.proxy.as_ref()?;
+    let mut apps = proxy
+        .backends
+        .iter()
+        .filter(|backend| leads_to_apps(subject, backend));
+    apps.find_map(|backend| backend.hostname.strip_prefix("*.").map(str::to_owned))
 }

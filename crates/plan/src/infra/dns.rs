@@ -93,6 +93,7 @@ pub(super) fn plan(
             dns_port: 53,
             network_attachment_name: attachment,
             network_attachment_namespace: attachment_namespace,
+            route_via: subject.known.route_via.map(|gateway| gateway.to_string()),
         },
         hosted_cluster_domain: domain.name.clone(),
         static_entries: entries,

@@ -25,6 +25,8 @@ pub struct Known {
     pub control_plane: Option<ControlPlane>,
     /// The NetworkAttachmentDefinition that pods use, where it is not the one of the virtual machines.
     pub attachment: Option<Attachment>,
+    /// The VLAN's gateway, where its network leaves it to pods to route by source.
+    pub route_via: Option<Ipv4Addr>,
     /// The other Infras on the same VLAN.
     pub neighbours: Vec<Neighbour>,
 }

@@ -156,13 +156,12 @@ fn published(subject: &Subject<'_>, notes: &mut Notes) -> Vec<Ipv4Addr> {
     let Some(proxy) = subject.parts.proxy.as_ref().filter(|proxy| proxy.enabled) else {
         return Vec::new();
     };
-    let derived = subject
-        .known
-        .control_plane
-        .as_ref()
-        .map(|plane| &*plane.published_ips);
+    let derived = match &subject.known.control_plane {
+        Some(plane) => plane.published_ips.clone(),
+        None => running(subject),
+    };
     let list = if proxy.published_ips.is_empty() {
-        derived.unwrap_or_default().to_vec()
+        derived
     } else {
         fields::addresses(notes, AT, &proxy.published_ips)
     };
@@ -179,6 +178,13 @@ fn published(subject: &Subject<'_>, notes: &mut Notes) -> Vec<Ipv4Addr> {
         }
     }
     list
+}
+
+/// The addresses that the gateway answers for already.
+fn running(subject: &Subject<'_>) -> Vec<Ipv4Addr> {
+    let known = subject.unheard_of().and_then(|known| known.proxy.as_ref());
+    let texts = known.iter().flat_map(|proxy| &proxy.published_ips);
+    texts.filter_map(|text| fields::bare_address(text)).collect()
 }
 
 fn range_is_written(subject: &Subject<'_>) -> bool {

@@ -58,6 +58,15 @@ impl Subject<'_> {
     }
 }
 
+impl<'a> Subject<'a> {
+    /// What runs already, for an Infra whose HostedCluster has not been heard of, such as after a restart or while
+    /// nobody looks after it. What runs goes on running.
+    fn unheard_of(&self) -> Option<&'a Known> {
+        let waits = self.infra.spec.hosted_cluster_ref.is_some() && self.known.control_plane.is_none();
+        waits.then_some(self.known)
+    }
+}
+
 /// The namespace of an Infra's control plane, which is also that of its virtual machines.
 pub fn control_plane_namespace(infra: &Infra, known: &Known) -> String {
     let nothing = InfraComponents::default();
@@ -83,6 +92,16 @@ pub fn plan(infra: &Infra, known: &Known) -> Result<Components, Vec<Mistake>> {
     let nothing = InfraComponents::default();
     let subject = subject(infra, known, &nothing);
     let mut notes = Notes::default();
+    if subject.name.starts_with(|first: char| first.is_ascii_digit()) {
+        notes.mistake(
+            "metadata.name",
+            format!(
+                "`{}` begins with a digit, and the name of a Service must begin with a letter: create it under a name \
+                 that does",
+                subject.name
+            ),
+        );
+    }
     let shared = fields::network(&subject, &mut notes);
     let domain = control_plane::domain(&subject, &mut notes);
     let layout = layout::layout(&subject, &shared, &mut notes);

@@ -76,6 +76,7 @@ pub(super) fn plan(
             additional_server_ips: others.iter().map(ToString::to_string).collect(),
             network_attachment_name: attachment,
             network_attachment_namespace: attachment_namespace,
+            route_via: subject.known.route_via.map(|gateway| gateway.to_string()),
             nad_name: None,
             nad_namespace: None,
             gateway: Some(layout.gateway.to_string()),

@@ -28,10 +28,11 @@ volumes: [configMap, csi, downwardAPI, emptyDir, ephemeral, persistentVolumeClai
 /// Kernel settings that Kubernetes counts as safe.
 const SAFE_SYSCTLS: [&str; 1] = ["net.ipv4.ip_unprivileged_port_start"];
 
-fn shipped() -> SecurityContextConstraints {
+fn shipped(name: &str) -> SecurityContextConstraints {
     let text = include_str!("../../../../../deploy/kustomize/openshift/constraints.yaml");
-    let first = text.split("\n---\n").next().unwrap();
-    serde_saphyr::from_str(first).unwrap()
+    let wanted = format!("kind: SecurityContextConstraints\nmetadata:\n  name: {name}\n");
+    let found = text.split("\n---\n").find(|document| document.contains(&wanted));
+    serde_saphyr::from_str(found.unwrap()).unwrap()
 }
 
 fn restricted() -> SecurityContextConstraints {
@@ -56,35 +57,38 @@ fn pod<S: Server>(kind: &str, spec: &Value) -> PodSpec {
     deployments.remove(0).spec.unwrap().template.spec.unwrap()
 }
 
+fn dhcp_spec() -> Value {
+    json!({
+        "networkConfig": {"cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "serverIP": "192.168.100.2",
+            "networkAttachmentName": "vlan"},
+        "leaseConfig": {"rangeStart": "192.168.100.10", "rangeEnd": "192.168.100.20"},
+    })
+}
+
+fn dns_spec() -> Value {
+    json!({
+        "networkConfig": {"serverIP": "192.168.100.3", "proxyIP": "192.168.100.4", "networkAttachmentName": "vlan"},
+        "hostedClusterDomain": "x.example.com",
+    })
+}
+
+fn gateway_spec(engine: &str) -> Value {
+    json!({
+        "networkConfig": {"serverIP": "192.168.100.4/24", "networkAttachmentName": "vlan"},
+        "backends": [], "engine": engine,
+    })
+}
+
 fn dhcp() -> PodSpec {
-    pod::<DhcpServer>(
-        "DHCPServer",
-        &json!({
-            "networkConfig": {"cidr": "192.168.100.0/24", "gateway": "192.168.100.1", "serverIP": "192.168.100.2",
-                "networkAttachmentName": "vlan"},
-            "leaseConfig": {"rangeStart": "192.168.100.10", "rangeEnd": "192.168.100.20"},
-        }),
-    )
+    pod::<DhcpServer>("DHCPServer", &dhcp_spec())
 }
 
 fn dns() -> PodSpec {
-    pod::<DnsServer>(
-        "DNSServer",
-        &json!({
-            "networkConfig": {"serverIP": "192.168.100.3", "proxyIP": "192.168.100.4", "networkAttachmentName": "vlan"},
-            "hostedClusterDomain": "x.example.com",
-        }),
-    )
+    pod::<DnsServer>("DNSServer", &dns_spec())
 }
 
 fn gateway(engine: &str) -> PodSpec {
-    pod::<ProxyServer>(
-        "ProxyServer",
-        &json!({
-            "networkConfig": {"serverIP": "192.168.100.4/24", "networkAttachmentName": "vlan"},
-            "backends": [], "engine": engine,
-        }),
-    )
+    pod::<ProxyServer>("ProxyServer", &gateway_spec(engine))
 }
 
 /// What constraints refuse of a pod. A user or group that a pod leaves open is chosen by admission.
@@ -182,7 +186,7 @@ fn volume_kind(volume: &Volume) -> &'static str {
 
 #[test]
 fn a_dhcp_server_runs_under_the_shipped_constraints_and_not_without_them() {
-    assert_eq!(refusals(&shipped(), &dhcp()), Vec::<String>::new());
+    assert_eq!(refusals(&shipped("oooi-dhcp"), &dhcp()), Vec::<String>::new());
     let missing = refusals(&restricted(), &dhcp());
     assert_eq!(missing, ["fsGroup", "escalation", "NET_RAW"], "what they are for");
 }
@@ -194,22 +198,68 @@ fn dns_servers_and_gateways_of_both_engines_need_no_constraints_of_their_own() {
     }
 }
 
+/// A server on a network that leaves routes to pods.
+fn routed(mut spec: Value, via: &str) -> Value {
+    spec["networkConfig"]["routeVia"] = json!(via);
+    spec
+}
+
+#[test]
+fn servers_that_route_by_source_run_under_the_constraints_for_that_and_not_without_them() {
+    let via = "192.168.100.1";
+    let servers = [
+        pod::<DhcpServer>("DHCPServer", &routed(dhcp_spec(), via)),
+        pod::<DnsServer>("DNSServer", &routed(dns_spec(), via)),
+        pod::<ProxyServer>("ProxyServer", &routed(gateway_spec("Envoy"), via)),
+    ];
+    for pod in &servers {
+        let first = pod.init_containers.as_ref().unwrap().first().unwrap();
+        assert_eq!(
+            first.args.as_ref().unwrap()[2..],
+            ["--interface=net1", "--gateway=192.168.100.1"]
+        );
+        assert_eq!(
+            refusals(&shipped("oooi-routes"), pod),
+            Vec::<String>::new(),
+            "{pod:?}"
+        );
+        assert!(refusals(&restricted(), pod).contains(&"NET_ADMIN".to_owned()));
+        assert!(refusals(&shipped("oooi-dhcp"), pod).contains(&"NET_ADMIN".to_owned()));
+    }
+}
+
+/// The last of the volumes is the token that every pod gets.
+const SHIPPED: [(&str, &[&str], &[&str]); 2] = [
+    (
+        "oooi-dhcp",
+        &["NET_RAW"],
+        &["configMap", "persistentVolumeClaim", "projected"],
+    ),
+    (
+        "oooi-routes",
+        &["NET_RAW", "NET_ADMIN"],
+        &["configMap", "emptyDir", "persistentVolumeClaim", "projected"],
+    ),
+];
+
 #[test]
 fn the_shipped_constraints_allow_nothing_that_no_pod_asks_for() {
-    let shipped = shipped().spec;
+    for (name, capabilities, volumes) in SHIPPED {
+        allows_no_more(name, capabilities, volumes);
+    }
+}
+
+fn allows_no_more(name: &str, capabilities: &[&str], volumes: &[&str]) {
+    let shipped = shipped(name).spec;
     assert!(!shipped.allow_privileged_container && shipped.read_only_root_filesystem);
     assert!(!shipped.allow_host_network && !shipped.allow_host_pid && !shipped.allow_host_ipc);
     assert!(!shipped.allow_host_ports && !shipped.allow_host_dir_volume_plugin);
-    assert_eq!(shipped.allowed_capabilities, ["NET_RAW"]);
+    assert_eq!(shipped.allowed_capabilities, capabilities);
     assert!(shipped.default_add_capabilities.is_empty());
     assert!(shipped.allowed_unsafe_sysctls.is_empty());
     assert!(
         shipped.users.is_empty() && shipped.groups.is_empty(),
         "only the manager binds it"
     );
-    // `projected` is the token that every pod gets.
-    assert_eq!(
-        shipped.volumes,
-        ["configMap", "persistentVolumeClaim", "projected"]
-    );
+    assert_eq!(shipped.volumes, volumes);
 }

@@ -31,7 +31,7 @@ pub(super) fn init_container<S: Server>(server: &S, wants: &Wants, envoy: &Envoy
             format!("--xds-port={}", envoy.xds_port),
             format!("--write-bootstrap={BOOTSTRAP}"),
         ]),
-        security_context: Some(security(false)),
+        security_context: Some(security(None)),
         volume_mounts: Some(vec![mount(false)]),
         ..Container::default()
     }
@@ -55,7 +55,7 @@ pub(super) fn container(envoy: &Envoy, platform: Platform) -> Container {
         security_context: Some(SecurityContext {
             // Its image may name root; on OpenShift the namespace has users of its own.
             run_as_user: (platform == Platform::Kubernetes).then_some(USER),
-            ..security(false)
+            ..security(None)
         }),
         volume_mounts: Some(vec![mount(true)]),
         ..Container::default()

@@ -24,7 +24,7 @@ use super::grant::{Grant, Reading};
 use super::{Server, Wants};
 use crate::context::Platform;
 use crate::identity;
-pub(crate) use pod::{INTERFACE, LEASES, POD_IP};
+pub(crate) use pod::{INTERFACE, LEASES, POD_IP, time_to_end};
 
 /// The label that tells the replicas of a server apart, from 1 on.
 pub(super) const REPLICA: &str = "hostedcluster.densityops.com/replica";
@@ -48,12 +48,18 @@ pub(super) struct Objects {
 /// Builds everything that runs a server.
 pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> Objects {
     let mut grants = server.grants();
-    if platform == Platform::OpenShift && wants.raw_sockets {
-        grants.push(Grant {
-            namespace: server.namespace().unwrap_or_default(),
-            reading: Reading::RawSockets,
-        });
-    }
+    let constraints = match wants.route_via {
+        Some(_) => Some(Reading::Routes),
+        None => wants.raw_sockets.then_some(Reading::RawSockets),
+    };
+    grants.extend(
+        constraints
+            .filter(|_| platform == Platform::OpenShift)
+            .map(|reading| Grant {
+                namespace: server.namespace().unwrap_or_default(),
+                reading,
+            }),
+    );
     Objects {
         service_account: service_account::build(server),
         role_binding: role_binding::build(server),

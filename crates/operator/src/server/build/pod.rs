@@ -26,8 +26,15 @@ pub(crate) const LEASES: &str = "leases";
 /// So many seconds a pod has to end that nobody stands in for. It serves no new connection meanwhile, and a changed one
 /// that takes its place waits for it.
 const ALONE: i64 = 5;
+/// So many it has where others stand in for it, as Kubernetes gives every pod.
+const USUAL: i64 = 30;
 /// The image's user, whose group may write what it mounts.
 pub(super) const USER: i64 = 65532;
+
+/// How many seconds a server of so many replicas may take to end: a little less than its pod has.
+pub(crate) fn time_to_end(replicas: usize) -> i64 {
+    if replicas == 1 { ALONE - 1 } else { USUAL - 5 }
+}
 
 pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> PodSpec {
     let mut containers = vec![container(server, wants)];
@@ -37,14 +44,16 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
             .as_ref()
             .map(|data_plane| envoy::container(data_plane, platform)),
     );
-    let init = wants
+    let bootstrap = wants
         .envoy
         .as_ref()
         .map(|data_plane| envoy::init_container(server, wants, data_plane));
+    let routes = wants.route_via.as_ref().map(|gateway| routes(wants, gateway));
+    let first: Vec<Container> = routes.into_iter().chain(bootstrap).collect();
     PodSpec {
         service_account_name: Some(account_name(server)),
         containers,
-        init_containers: init.map(|init| vec![init]),
+        init_containers: (!first.is_empty()).then_some(first),
         volumes: Some(volumes(server, wants)),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
@@ -57,7 +66,7 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
             }]),
             ..PodSecurityContext::default()
         }),
-        termination_grace_period_seconds: (wants.addresses.len() == 1).then_some(ALONE),
+        termination_grace_period_seconds: (wants.addresses.len() == 1).then_some(ALONE), // else as usual
         tolerations: Some(["not-ready", "unreachable"].map(leave_soon).to_vec()),
         topology_spread_constraints: (wants.addresses.len() > 1).then(|| {
             vec![TopologySpreadConstraint {
@@ -94,15 +103,28 @@ fn container<S: Server>(server: &S, wants: &Wants) -> Container {
         liveness_probe: Some(PodProbe {
             period_seconds: Some(10),
             failure_threshold: Some(6),
-            ..probe(Probe {
-                path: "/healthz",
-                port: METRICS_PORT,
-            })
+            ..probe(wants.liveness)
         }),
         readiness_probe: Some(probe(wants.readiness)),
         resources: wants.resources.clone(),
-        security_context: Some(security(wants.raw_sockets)),
+        security_context: Some(security(wants.raw_sockets.then_some("NET_RAW"))),
         volume_mounts: Some(mounts(wants)),
+        ..Container::default()
+    }
+}
+
+/// Lets answers to clients beyond the VLAN leave by it.
+fn routes(wants: &Wants, gateway: &str) -> Container {
+    Container {
+        name: "route".into(),
+        image: Some(wants.image.clone()),
+        args: Some(vec![
+            "route".into(),
+            "--log-format=json".into(),
+            format!("--interface={INTERFACE}"),
+            format!("--gateway={gateway}"),
+        ]),
+        security_context: Some(security(Some("NET_ADMIN"))),
         ..Container::default()
     }
 }
@@ -121,15 +143,15 @@ fn arguments<S: Server>(server: &S, wants: &Wants) -> Vec<String> {
     arguments
 }
 
-/// Without NET_RAW nothing is added and nothing can be gained. With it, the process gets it by the capability of its
+/// Without a capability nothing is added and nothing can be gained. With one, the process gets it by the capability of its
 /// file, which `allowPrivilegeEscalation: false` would forbid.
-pub(super) fn security(raw_sockets: bool) -> SecurityContext {
+pub(super) fn security(capability: Option<&str>) -> SecurityContext {
     SecurityContext {
-        allow_privilege_escalation: Some(raw_sockets),
+        allow_privilege_escalation: Some(capability.is_some()),
         read_only_root_filesystem: Some(true),
         capabilities: Some(Capabilities {
             drop: Some(vec!["ALL".into()]),
-            add: raw_sockets.then(|| vec!["NET_RAW".into()]),
+            add: capability.map(|capability| vec![capability.into()]),
         }),
         ..SecurityContext::default()
     }
