@@ -141,7 +141,7 @@ test-cluster: testbed ## against a real API server and controller manager (no ro
 	@# Nodes, EgressIPAMs, the resolvers of OpenShift and webhooks belong to no namespace: two tests of them at once
 	@# would see each other's.
 	$(STEP) "cluster tests" $(TESTBED) run -- $(SIDE_BY_SIDE) --in-turn 'egress|status' \
-	  --in-turn 'operator/cluster_(rights|serving|hosted_cluster)' cargo test --quiet --workspace --test 'cluster*'
+	  --in-turn 'operator/cluster_(rights|serving|hosted_cluster|drift)' cargo test --quiet --workspace --test 'cluster*'
 	$(STEP) "shell blocks that need a cluster" env PATH="$$(testbed/build --where)/bin:$$PATH" $(TESTBED) run -- tools/book/blocks.py --have cluster
 
 .PHONY: test-net
