@@ -130,7 +130,12 @@ async fn a_paused_component_is_left_as_it_is() {
 async fn warnings_are_told_although_something_else_was_reported_before() {
     let world = World::start("warned").await;
     // Other tests may have left one.
-    let gone = ["delete", "dnses.operator.openshift.io", "default", "--ignore-not-found"];
+    let gone = [
+        "delete",
+        "dnses.operator.openshift.io",
+        "default",
+        "--ignore-not-found",
+    ];
     world.cluster.kubectl(&gone).await.unwrap();
     let mut infra = world.infra("x");
     infra["spec"]["networkConfig"]["dnsServers"] = json!([]);
