@@ -128,6 +128,10 @@ pub struct DhcpNetworkConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ipv4")]
     pub route_via: Option<String>,
+    /// DHCP servers of other hosted clusters on the same VLAN, which are no strangers to this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::ipv4_set")]
+    pub known_servers: Vec<String>,
     /// The largest packet on the network (option 26).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 576, max = 65535))]

@@ -31,6 +31,8 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(10);
 pub struct Config {
     pub(crate) server: Ipv4Addr,
     pub(crate) replicas: Vec<Ipv4Addr>,
+    /// Servers of others on the network that are no strangers.
+    pub(crate) known_servers: Vec<Ipv4Addr>,
     pub(crate) pool: Pool,
     pub(crate) reservations: Reservations,
     pub(crate) options: OptionSet,
@@ -72,6 +74,7 @@ impl Config {
                 }
             }
         }
+        let known_servers = mistakes.addresses("networkConfig.knownServers", &network.known_servers);
         let taken: Vec<Ipv4Addr> = replicas.iter().copied().chain(gateway).collect();
         let reservations = Reservations::read(&lease.reservations, cidr, &taken, &mut mistakes);
         let pool = Pool::read(lease, cidr, &taken, &mut mistakes);
@@ -98,6 +101,7 @@ impl Config {
         Ok(Config {
             server,
             replicas,
+            known_servers,
             pool,
             reservations,
             options,

@@ -190,7 +190,7 @@ fn the_gateway_s_address_is_remembered_while_it_does_not_run() {
 }
 
 #[test]
-fn a_neighbour_s_addresses_are_never_chosen_and_unknown_machines_are_left_to_it() {
+fn a_neighbour_s_addresses_are_never_chosen_and_its_server_and_machines_are_left_alone() {
     let other = infra(
         "",
         "dhcp: {serverIP: 10.0.0.2, rangeStart: 10.0.0.100, rangeEnd: 10.0.0.254}, \
@@ -205,8 +205,12 @@ fn a_neighbour_s_addresses_are_never_chosen_and_unknown_machines_are_left_to_it(
         addresses(&plan),
         "10.0.0.5; 10.0.0.6; 10.0.0.7; 10.0.0.8-10.0.0.91"
     );
-    let lease = plan.dhcp.unwrap().lease_config;
-    assert_eq!(serde_json::to_value(lease.unknown_clients).unwrap(), "Ignore");
+    let dhcp = plan.dhcp.unwrap();
+    assert_eq!(
+        serde_json::to_value(dhcp.lease_config.unknown_clients).unwrap(),
+        "Ignore"
+    );
+    assert_eq!(dhcp.network_config.known_servers, ["10.0.0.2"], "no stranger");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use oooi_api::Infra;
 use oooi_ipam::Range;
-use oooi_plan::infra::{Neighbour, Occupied};
+use oooi_plan::infra::{DHCP_SERVER, Neighbour, Occupied};
 use oooi_plan::{Known, Mistake, plan};
 
 use crate::infra::network::{NetworkProblem, attach};
@@ -104,7 +104,7 @@ fn neighbour(infra: &Infra) -> Neighbour {
     };
     let range = addresses.dhcp_range.as_slice();
     for (by, texts) in [
-        ("the DHCP server", &*addresses.dhcp),
+        (DHCP_SERVER, &*addresses.dhcp),
         ("the DNS server", &*addresses.dns),
         ("the gateway", &*addresses.proxy),
         ("the DHCP range", range),

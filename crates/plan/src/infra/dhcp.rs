@@ -1,5 +1,7 @@
 //! The DHCP server of an Infra.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
@@ -12,7 +14,7 @@ use super::control_plane::Domain;
 use super::fields::{self, Network, address, bounded, host, image};
 use super::layout::Layout;
 use super::servers::Role;
-use super::{Subject, reservations};
+use super::{Neighbour, Subject, reservations};
 use crate::mistake::Notes;
 
 const AT: &str = "spec.infraComponents.dhcp";
@@ -91,6 +93,7 @@ pub(super) fn plan(
             network_attachment_name: attachment,
             network_attachment_namespace: attachment_namespace,
             route_via: subject.known.route_via.map(|gateway| gateway.to_string()),
+            known_servers: known_servers(subject),
             mtu: config.mtu,
             ntp_servers: config.ntp_servers.clone(),
             search_domains: search,
@@ -227,6 +230,13 @@ fn check_routes(config: &NetworkConfig, network: &Network, notes: &mut Notes) ->
 }
 
 /// Options by number that a field of the manifest, or the protocol itself, says already.
+/// The DHCP servers of the other Infras on the VLAN, wherever those are.
+fn known_servers(subject: &Subject<'_>) -> Vec<String> {
+    let neighbours = subject.known.neighbours.iter();
+    let servers: BTreeSet<Ipv4Addr> = neighbours.flat_map(Neighbour::dhcp_servers).collect();
+    servers.iter().map(ToString::to_string).collect()
+}
+
 fn check_options(
     options: &[DhcpOption],
     config: &NetworkConfig,

@@ -127,7 +127,16 @@ pub struct Occupied {
     pub range: Range,
 }
 
+/// What an address of a DHCP server is for.
+pub const DHCP_SERVER: &str = "the DHCP server";
+
 impl Neighbour {
+    /// The addresses of its DHCP servers.
+    pub fn dhcp_servers(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let own = self.occupied.iter().filter(|one| one.by == DHCP_SERVER);
+        own.map(|one| one.range.first())
+    }
+
     /// A neighbour as its Infra and its components say. What cannot be read of them is passed over: it is the
     /// neighbour's own mistake, and said there.
     pub fn new(infra: &Infra, components: &Known, first: bool) -> Self {
@@ -151,7 +160,7 @@ impl Neighbour {
         let parts = infra.spec.infra_components.clone().unwrap_or_default();
         if let Some(dhcp) = parts.dhcp.filter(|dhcp| dhcp.enabled) {
             add(
-                "the DHCP server",
+                DHCP_SERVER,
                 own(
                     &dhcp.server_ip,
                     &dhcp.additional_server_ips,

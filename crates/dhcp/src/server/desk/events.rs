@@ -66,7 +66,8 @@ impl Desk<'_> {
     }
 
     pub(super) fn stranger(&mut self, server: Ipv4Addr, mac: Option<Mac>) {
-        if self.config.replicas.contains(&server) || self.machines.servers.contains(&server) {
+        let ours = [&self.config.replicas, &self.config.known_servers];
+        if ours.iter().any(|own| own.contains(&server)) || self.machines.servers.contains(&server) {
             return;
         }
         self.metrics.rogue_answers.inc();
