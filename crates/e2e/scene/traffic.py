@@ -8,6 +8,8 @@ A kind is a generator that tries once, and says what failed by what it yields or
     bulk HOST PORT CA CERT KEY  a document of megabytes each time, on one connection that is kept
     names HOST                 the address of a name, from the resolvers that DHCP gave, each asked twice at most, as any client does
     leases                     a lease renewed each time, for the same address
+
+Of several gateways or resolvers those that PREFERRED names are tried first.
 """
 
 import http.client
@@ -25,6 +27,7 @@ PAUSE = 0.1
 # An address that does not answer is given up for the next one; an answer that is late on a busy machine is not lost.
 TIMEOUT = 2
 PATIENCE = 10
+PREFERRED = os.environ["PREFERRED"].split()
 
 
 def connect(address, host, ca, certificate=None):
@@ -46,7 +49,8 @@ def connect(address, host, ca, certificate=None):
 def first(host, port, attempt):
     """What the first address gives that does not fail: a client tries the next one."""
     failed = None
-    for *_, address in socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM):
+    found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+    for address in sorted((one[-1] for one in found), key=lambda address: address[0] not in PREFERRED):
         try:
             return attempt(address)
         except (OSError, http.client.HTTPException) as error:
@@ -107,6 +111,7 @@ def bulk(host, port, ca, certificate, key):
 def names(host):
     with open("/etc/resolv.conf") as file:
         servers = [line.split()[1] for line in file if line.startswith("nameserver")]
+    servers.sort(key=lambda server: server not in PREFERRED)
     labels = b"".join(bytes([len(label)]) + label.encode() for label in host.split("."))
     number = 0
     while True:
@@ -140,7 +145,7 @@ def leases():
             )
         os.chmod(script, 0o755)
         client = subprocess.Popen(
-            ["udhcpc", "-f", "-i", "eth0", "-s", script, "-t", "3", "-T", "1", "-A", "1"],
+            ["setpriv", "--pdeathsig", "KILL", "udhcpc", "-f", "-i", "eth0", "-s", script, "-t", "3", "-T", "1", "-A", "1"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

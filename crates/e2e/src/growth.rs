@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 /// More than this many KiB is growth: less is what an allocator keeps or gives back as it likes.
-const MEMORY: u64 = 4096;
+const MEMORY: u64 = 1024;
 
 /// What a process has at a moment of rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,21 +39,30 @@ impl Usage {
 
 /// What grows over moments of rest: what is more at every one of the later half than at any of the earlier half. A peak
 /// is no growth, a leak is.
+///
+/// Memory is filled in the beginning and settles, so the last two of each half are compared: a slope that goes on.
 pub fn growth(rests: &[Usage]) -> Vec<String> {
     let (earlier, later) = rests.split_at(rests.len() / 2);
-    let grows = |what: &str, slack: u64, pick: fn(&Usage) -> u64| {
+    let grows = |what: &str, slack: u64, earlier: &[Usage], later: &[Usage], pick: fn(&Usage) -> u64| {
         let (most, least) = (earlier.iter().map(pick).max()?, later.iter().map(pick).min()?);
         (least > most + slack).then(|| format!("{what} grew from at most {most} to at least {least}"))
     };
     [
-        grows("memory (KiB)", MEMORY, |usage| usage.memory),
-        grows("file descriptors", 0, |usage| usage.files),
-        grows("threads", 0, |usage| usage.threads),
-        grows("tasks", 0, |usage| usage.tasks),
+        grows("memory (KiB)", MEMORY, end(earlier), end(later), |usage| {
+            usage.memory
+        }),
+        grows("file descriptors", 0, earlier, later, |usage| usage.files),
+        grows("threads", 0, earlier, later, |usage| usage.threads),
+        grows("tasks", 0, earlier, later, |usage| usage.tasks),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The last two of some rests.
+fn end(rests: &[Usage]) -> &[Usage] {
+    &rests[rests.len().saturating_sub(2)..]
 }
 
 #[cfg(test)]
@@ -91,6 +100,21 @@ mod tests {
             growth(&leak),
             ["memory (KiB) grew from at most 51000 to at least 57000"]
         );
+    }
+
+    #[test]
+    fn memory_that_goes_on_growing_by_little_grows() {
+        let leak: Vec<Usage> = (0..8).map(|rest| usage(50_000 + rest * 400, 20)).collect();
+        assert_eq!(
+            growth(&leak),
+            ["memory (KiB) grew from at most 51200 to at least 52400"]
+        );
+    }
+
+    #[test]
+    fn memory_that_is_filled_once_does_not_grow() {
+        let filled = [40_000, 50_000, 54_000, 55_000, 55_300, 55_400, 55_500, 55_400];
+        assert!(growth(&filled.map(|memory| usage(memory, 20))).is_empty());
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! What is done to the cluster.
 
+mod configuration;
+mod replicas;
+
 use std::time::Duration;
 
-use oooi_testkit::{Error, Node, SecondNode, until};
+use oooi_testkit::{Error, Node, until};
 use serde_json::{Value, json};
 
+pub use self::configuration::change_configuration;
+pub use self::replicas::{address_on, double, forget, kill_one, lose, settled};
 use crate::{Hosted, PATIENCE, Result};
 
 /// Drops every packet to the management API server. Those to the hosted one pass through the node.
@@ -23,14 +28,6 @@ const DAY: i64 = 24 * 3600;
 /// What a cluster has on its VLAN.
 const SERVERS: [&str; 3] = ["dhcp", "dns", "proxy"];
 
-/// The pods of a server: `dhcp`, `dns` or `proxy`.
-fn pods_of(hosted: &Hosted<'_>, server: &str) -> String {
-    format!(
-        "app={server}-server,app.kubernetes.io/instance={}-{server}",
-        hosted.name()
-    )
-}
-
 /// The management API server answers nobody for a while.
 pub async fn silence_the_api_server(node: &Node, time: Duration) -> Result<()> {
     node.run("nft", &[SILENCE])?;
@@ -39,22 +36,15 @@ pub async fn silence_the_api_server(node: &Node, time: Duration) -> Result<()> {
 }
 
 /// Ends pods within a second, and waits until they are gone.
-async fn kill_pods(node: &Node, namespace: &str, selector: &str) -> Result<()> {
-    let delete = [
-        "delete",
-        "pod",
-        "--grace-period=1",
-        "--namespace",
-        namespace,
-        "--selector",
-        selector,
-    ];
-    node.kubectl(&delete).await.map(drop)
+async fn kill_pods(node: &Node, namespace: &str, which: &[&str]) -> Result<()> {
+    let delete = ["delete", "pod", "--grace-period=1", "--namespace", namespace];
+    node.kubectl(&[&delete[..], which].concat()).await.map(drop)
 }
 
 /// Ends every manager.
 pub async fn kill_managers(node: &Node) -> Result<()> {
-    kill_pods(node, "oooi-system", "app.kubernetes.io/component=manager").await
+    let managers = "--selector=app.kubernetes.io/component=manager";
+    kill_pods(node, "oooi-system", &[managers]).await
 }
 
 /// Stops the leading manager until another leads, and lets it go on believing that it leads. Whatever there is stays
@@ -66,7 +56,8 @@ pub async fn two_leaders(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     leads(node, &former).await?;
     node.signal_pod("oooi-system", &former, "SIGCONT").await?;
     let entry = json!([{"hostname": "two.example.com", "ip": "192.0.2.2"}]);
-    change(node, hosted, &json!({"dns": {"staticEntries": entry}})).await?;
+    let spec = json!({"infraComponents": {"dns": {"staticEntries": entry}}});
+    configuration::change(node, hosted, &spec).await?;
     hosted.ready().await?;
     // Whoever led before ends, and starts again as a candidate.
     let restarted = ["--output=jsonpath={.status.containerStatuses[0].restartCount}"];
@@ -113,7 +104,8 @@ async fn leads(node: &Node, former: &str) -> Result<String> {
 
 /// Ends the pods of a server.
 pub async fn kill(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
-    kill_pods(node, Hosted::NAMESPACE, &pods_of(hosted, server)).await
+    let own = format!("--selector={}", hosted.pods_of(server));
+    kill_pods(node, Hosted::NAMESPACE, &[&own]).await
 }
 
 /// Ends the only pod of the DHCP server, whose leases lie on a volume: the next pod has every one of them.
@@ -181,23 +173,13 @@ pub async fn restart_tomorrow(node: &Node, hosted: &Hosted<'_>, volume: &str) ->
 /// Ends the pods of all servers at once.
 pub async fn kill_all(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     let [dhcp, dns, proxy] = SERVERS.map(|server| format!("{}-{server}", hosted.name()));
-    let selector = format!("app.kubernetes.io/instance in ({dhcp},{dns},{proxy})");
-    kill_pods(node, Hosted::NAMESPACE, &selector).await
+    let all = format!("--selector=app.kubernetes.io/instance in ({dhcp},{dns},{proxy})");
+    kill_pods(node, Hosted::NAMESPACE, &[&all]).await
 }
 
-/// Ends the pod of a server's first replica, and waits for the one that takes its place: the next fault is another.
-pub async fn kill_first(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
-    let first = format!(
-        "{},hostedcluster.densityops.com/replica=1",
-        pods_of(hosted, server)
-    );
-    kill_pods(node, Hosted::NAMESPACE, &first).await?;
-    rolled_out(node, &format!("{}-{server}", hosted.name())).await
-}
-
-/// Kills the process of a container in the pods of the gateway; the kubelet starts it again.
+/// Kills the process of a container in the gateway on the first node; the kubelet starts it again.
 pub async fn kill_in_gateway(node: &Node, hosted: &Hosted<'_>, container: &str) -> Result<()> {
-    node.kill_container(Hosted::NAMESPACE, &pods_of(hosted, "proxy"), container)
+    node.kill_container(Hosted::NAMESPACE, &hosted.pods_of("proxy"), container)
         .await
 }
 
@@ -224,132 +206,10 @@ async fn rolled_out(node: &Node, deployment: &str) -> Result<()> {
     node.kubectl(&status).await.map(drop)
 }
 
-/// Changes fields of the Infra that belong to people.
-pub async fn change(node: &Node, hosted: &Hosted<'_>, components: &Value) -> Result<()> {
-    let patch = json!({"spec": {"infraComponents": components}}).to_string();
-    let infra = format!("infra/{}", hosted.name());
-    let patch = [
-        "patch",
-        &infra,
-        "--namespace",
-        Hosted::NAMESPACE,
-        "--type=merge",
-        "--patch",
-        &patch,
-    ];
-    node.kubectl(&patch).await.map(drop)
-}
-
-/// Changes something of each server that is taken over while it runs; a machine that boots afterwards sees it.
-pub async fn change_configuration(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    let components = json!({
-        "dhcp": {"options": [{"code": 66, "value": "boot.example.com"}]},
-        "dns": {"staticEntries": [{"hostname": "added.example.com", "ip": "192.0.2.1"}]},
-        "proxy": {"idleTimeout": "12h"},
-    });
-    change(node, hosted, &components).await?;
-    hosted.ready().await?;
-    let mut booted = hosted.tenant("changed").await?;
-    let options = booted.run("sh", &["-ec", SHOW_OPTIONS])?;
-    booted.boot().await?;
-    let look = "import socket; print(socket.gethostbyname('added.example.com'))";
-    let address = booted.run("python3", &["-c", look])?;
-    if options.contains("boot.example.com") && address.trim() == "192.0.2.1" {
-        return Ok(());
-    }
-    Err(wrong(
-        "the configuration says that it is served, and is not",
-        format!("options:\n{options}\naddress: {address}"),
-    ))
-}
-
-/// Shows what a DHCP client is given.
-const SHOW_OPTIONS: &str = "\
-printf '#!/bin/sh\\nenv\\n' > /run/show; chmod +x /run/show
-udhcpc -n -q -f -i eth0 -O tftp -s /run/show
-";
-
-/// Has two of each server, and waits until all of them serve.
-pub async fn double(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    let two = json!({
-        "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
-    });
-    change(node, hosted, &two).await?;
-    replicas(node, hosted).await
-}
-
 /// Reboots the node; waits until the hosted control plane and every server are back.
 pub async fn reboot(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     node.reboot()?;
     hosted.stands().await?;
-    hosted.ready().await
-}
-
-/// The second of two nodes vanishes, with one of each server on it.
-pub async fn lose(node: &Node, hosted: &Hosted<'_>, second: SecondNode) -> Result<()> {
-    for server in SERVERS {
-        let path = "--output=jsonpath={.items[*].spec.nodeName}";
-        let selector = pods_of(hosted, server);
-        let look = ["get", "pods", "--namespace", Hosted::NAMESPACE, "--selector"];
-        let nodes = node.kubectl(&[&look[..], &[&selector, path]].concat()).await?;
-        let mut nodes_of: Vec<&str> = nodes.split_whitespace().collect();
-        nodes_of.sort_unstable();
-        if nodes_of != ["node", SecondNode::NAME] {
-            return Err(wrong(
-                "the replicas do not stand on both nodes",
-                format!("{server}: {nodes}"),
-            ));
-        }
-    }
-    drop(second);
-    Ok(())
-}
-
-/// Takes a node that is lost out of the cluster, and waits until its pods came back elsewhere.
-pub async fn forget(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    node.kubectl(&["delete", "node", SecondNode::NAME]).await?;
-    // Until they are collected, pods of a node that is gone count as ready.
-    until("no pod to be on the lost node", PATIENCE, async || {
-        let lost = format!("--field-selector=spec.nodeName={}", SecondNode::NAME);
-        let look = [
-            "get",
-            "pods",
-            "--namespace",
-            Hosted::NAMESPACE,
-            "--output=name",
-            &lost,
-        ];
-        match node.kubectl(&look).await {
-            Ok(pods) if pods.trim().is_empty() => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await?;
-    replicas(node, hosted).await
-}
-
-/// Waits until there are two of each server.
-async fn replicas(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
-    until("two of each server", PATIENCE, async || {
-        let path = "--output=jsonpath={range .items[*]}{.metadata.name}={.status.readyReplicas} {end}";
-        let ready = node
-            .kubectl(&["get", "deployments", "--namespace", Hosted::NAMESPACE, path])
-            .await
-            .map_err(|error| error.to_string())?;
-        let is_up = |server: &str, replica: &str| {
-            let one = format!("{}-{server}{replica}=1", hosted.name());
-            ready.split(' ').any(|entry| entry == one)
-        };
-        if SERVERS
-            .iter()
-            .all(|server| is_up(server, "") && is_up(server, "-r2"))
-        {
-            Ok(())
-        } else {
-            Err(ready)
-        }
-    })
-    .await?;
     hosted.ready().await
 }
 

@@ -25,6 +25,8 @@ pub struct Hosted<'a> {
     vlan: &'static str,
     authority: Authority,
     directory: PathBuf,
+    /// What the namespace of the control plane holds without us.
+    before: Vec<String>,
 }
 
 impl<'a> Hosted<'a> {
@@ -35,12 +37,13 @@ impl<'a> Hosted<'a> {
     pub async fn start(node: &'a Node, name: &'static str, vlan: &'static str) -> Result<Self> {
         let directory = node.state().join("hosted").join(name);
         let authority = Authority::create(&directory)?;
-        let this = Self {
+        let mut this = Self {
             node,
             name,
             vlan,
             authority,
             directory,
+            before: Vec::new(),
         };
         this.certificates()?;
         this.namespace(Self::NAMESPACE, "").await?;
@@ -91,6 +94,11 @@ impl<'a> Hosted<'a> {
             applied.await.map_err(|error| error.to_string())
         })
         .await?;
+        // A definition that is installed meanwhile may not be served yet.
+        let before = until("all objects of the namespace", PATIENCE, async || {
+            this.contents().await.map_err(|error| error.to_string())
+        });
+        this.before = before.await?;
         Ok(this)
     }
 
@@ -122,6 +130,14 @@ impl<'a> Hosted<'a> {
     /// Its name.
     pub fn name(&self) -> &str {
         self.name
+    }
+
+    /// The selector of the pods of a server: `dhcp`, `dns` or `proxy`.
+    pub fn pods_of(&self, server: &str) -> String {
+        format!(
+            "app={server}-server,app.kubernetes.io/instance={}-{server}",
+            self.name
+        )
     }
 
     /// A machine on its VLAN, with nothing but its interface.
@@ -243,9 +259,26 @@ impl<'a> Hosted<'a> {
         self.node.kubectl(&look).await
     }
 
-    /// Deletes the HostedCluster and waits until everything that was made for it is gone, here and in the namespace of
-    /// its control plane.
+    /// Every object in the namespace of the control plane, whoever made it. What another one owns, such as a pod, goes
+    /// with its owner.
+    async fn contents(&self) -> Result<Vec<String>> {
+        let kinds = ["api-resources", "--namespaced", "--verbs=list", "--output=name"];
+        let kinds = self.node.kubectl(&kinds).await?;
+        let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+        let path = "--output=jsonpath={range .items[*]}{.metadata.ownerReferences[*].kind}:\
+                    {.kind}/{.metadata.name}\n{end}";
+        let objects = self.within(&["get", &kinds.join(","), path]).await?;
+        let own = objects.lines().filter_map(|object| object.strip_prefix(':'));
+        let mut own: Vec<String> = own.map(str::to_owned).collect();
+        own.sort_unstable();
+        Ok(own)
+    }
+
+    /// Deletes the HostedCluster, its machines first, and waits until everything that was made for it is gone, and the
+    /// namespace of its control plane holds what it did before.
     pub async fn delete(&self) -> Result<()> {
+        self.within(&["delete", "virtualmachineinstances", "--all"])
+            .await?;
         let namespace = ["--namespace", Self::NAMESPACE];
         let delete = ["delete", "hostedcluster", self.name, "--timeout=60s"];
         self.node.kubectl(&[&delete[..], &namespace].concat()).await?;
@@ -269,6 +302,15 @@ impl<'a> Hosted<'a> {
                 Ok(())
             } else {
                 Err(left.join(" "))
+            }
+        })
+        .await?;
+        until("the control plane to be as before", PATIENCE, async || {
+            let now = self.contents().await.map_err(|error| error.to_string())?;
+            if now == self.before {
+                Ok(())
+            } else {
+                Err(format!("before: {:?}, now: {now:?}", self.before))
             }
         })
         .await

@@ -6,18 +6,22 @@
 //!   and the HostedCluster with its NodePool and the network of its machines.
 //! - [`join`]: a worker boots on the VLAN with nothing but its interface, and becomes a node of that cluster.
 //! - [`Traffic`] from that worker, [`harm`] that is done meanwhile, and [`Run`]: what the harm cost.
+//! - [`hears_datagrams`]: what a scan cannot tell.
 //! - [`growth`] of what a process has while it serves for long.
 
+mod datagrams;
 mod growth;
 pub mod harm;
 mod hosted;
 mod join;
 mod operator;
+mod page;
 mod run;
 mod traffic;
 
 use std::time::Duration;
 
+pub use datagrams::hears_datagrams;
 pub use growth::{Usage, growth};
 pub use hosted::Hosted;
 pub use join::join;

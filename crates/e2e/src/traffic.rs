@@ -5,6 +5,7 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     path::PathBuf,
     process::{Child, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -21,8 +22,14 @@ pub struct Traffic {
     child: Child,
 }
 
-/// The traffic of a worker: what a node and its users do all the time. `leasing` is a tenant without an address.
-pub fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result<Vec<Traffic>> {
+/// The traffic of a worker: what a node and its users do all the time. `leasing` is a tenant without an address. Where
+/// there are several gateways or resolvers, those that are `preferred` are tried first.
+pub fn traffic(
+    hosted: &Hosted<'_>,
+    tenant: &Tenant,
+    leasing: &Tenant,
+    preferred: &[String],
+) -> Result<Vec<Traffic>> {
     let ca = hosted.authority().certificate().to_string_lossy().into_owned();
     let user = hosted.authority().client("watcher", Some("system:masters"))?;
     let (certificate, key) = (user.certificate.to_string_lossy(), user.key.to_string_lossy());
@@ -32,13 +39,14 @@ pub fn traffic(hosted: &Hosted<'_>, tenant: &Tenant, leasing: &Tenant) -> Result
         hosted.published("oauth"),
     );
     let as_user: [&str; 5] = [&api, "6443", &ca, &certificate, &key];
+    let start = |tenant, kind, arguments: &[&str]| Traffic::start(tenant, kind, arguments, preferred);
     Ok(vec![
-        Traffic::start(tenant, "connections", &[&ignition, "443", &ca])?,
-        Traffic::start(tenant, "held", &[&oauth, "443", &ca])?,
-        Traffic::start(tenant, "watch", &as_user)?,
-        Traffic::start(tenant, "bulk", &as_user)?,
-        Traffic::start(tenant, "names", &[&api])?,
-        Traffic::start(leasing, "leases", &[])?,
+        start(tenant, "connections", &[&ignition, "443", &ca])?,
+        start(tenant, "held", &[&oauth, "443", &ca])?,
+        start(tenant, "watch", &as_user)?,
+        start(tenant, "bulk", &as_user)?,
+        start(tenant, "names", &[&api])?,
+        start(leasing, "leases", &[])?,
     ])
 }
 
@@ -61,11 +69,15 @@ pub struct Seen {
 
 impl Traffic {
     /// Starts traffic of a kind in a tenant; `traffic.py` says which there are.
-    pub fn start(tenant: &Tenant, kind: &'static str, arguments: &[&str]) -> Result<Self> {
-        let log = std::env::temp_dir().join(format!("oooi-{kind}-{}-{}", std::process::id(), tenant.name()));
+    fn start(tenant: &Tenant, kind: &'static str, arguments: &[&str], preferred: &[String]) -> Result<Self> {
+        // The same may begin anew before it ended.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let log = std::env::temp_dir().join(format!("oooi-{kind}-{}-{count}", std::process::id()));
         let start = || -> io::Result<Child> {
             let mut command = tenant.command("python3");
             command.args(["-u", "-c", PROGRAM, kind]).args(arguments);
+            command.env("PREFERRED", preferred.join(" "));
             let output = File::create(&log)?;
             command
                 .stdin(Stdio::null())

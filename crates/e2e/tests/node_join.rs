@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use oooi_e2e::{EVERYTHING, Hosted, PATIENCE, Result, Run, deploy, harm, join, traffic};
+use oooi_e2e::{EVERYTHING, Hosted, PATIENCE, Result, Run, deploy, harm, hears_datagrams, join, traffic};
 use oooi_testkit::{Node, Worker, until};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ async fn workers_join_two_clusters_that_see_nothing_of_each_other() {
     let (alpha, beta) = (alpha.unwrap(), beta.unwrap());
     for ((hosted, worker), (other, _)) in [(&alpha, &beta), (&beta, &alpha)] {
         the_api_server_reaches_a_pod_of_the_worker(hosted, worker).await;
-        a_tenant_sees_nothing_but_what_is_published(hosted, worker).await;
+        a_tenant_sees_nothing_but_what_is_published(node, hosted, worker).await;
         no_name_of_another_cluster_is_known_or_served(hosted, worker, other).await;
         a_tenant_reaches_no_other_network(node, hosted, worker, other).await;
     }
@@ -53,7 +53,7 @@ async fn workers_join_two_clusters_that_see_nothing_of_each_other() {
 /// The main ones of the faults of `make e2e`: what went beyond the allowed.
 async fn what_the_main_faults_cost(node: &Node, hosted: &Hosted<'_>, worker: &Worker) -> Result<Vec<String>> {
     let leasing = hosted.tenant("leasing").await?;
-    let mut run = Run::new(node, hosted, traffic(hosted, worker.tenant(), &leasing)?);
+    let mut run = Run::new(node, hosted, traffic(hosted, worker.tenant(), &leasing, &[])?);
     run.around_the_servers(Duration::from_secs(15)).await?;
     run.fault("the pods of all servers killed", EVERYTHING, harm::kill_all)
         .await?;
@@ -93,12 +93,19 @@ async fn the_api_server_reaches_a_pod_of_the_worker(hosted: &Hosted<'_>, worker:
     assert_eq!(said.unwrap(), "inside\n");
 }
 
-/// The gateway offers its ports, DNS its own, DHCP none: neither xDS nor an administration is among them.
-async fn a_tenant_sees_nothing_but_what_is_published(hosted: &Hosted<'_>, worker: &Worker) {
-    for (server, published) in [("dhcp", ""), ("dns", "53"), ("proxy", "443 6443")] {
+/// The gateway offers its ports, DNS its own, DHCP none over TCP: neither xDS nor an administration is among them.
+async fn a_tenant_sees_nothing_but_what_is_published(node: &Node, hosted: &Hosted<'_>, worker: &Worker) {
+    for (server, published, datagrams) in [
+        ("dhcp", "", vec![67]),
+        ("dns", "53", vec![53]),
+        ("proxy", "443 6443", vec![]),
+    ] {
         let address = hosted.address_of(server).await.unwrap();
         let open = worker.tenant().run("python3", &["-c", SCAN, &address]).unwrap();
-        assert_eq!(open.trim(), published, "open ports of {server}, {address}");
+        assert_eq!(open.trim(), published, "open TCP ports of {server}, {address}");
+        // Nobody need answer a datagram, so these are looked up where they are heard.
+        let heard = hears_datagrams(node, hosted, server).await.unwrap();
+        assert_eq!(heard, datagrams, "open UDP ports of {server}, {address}");
     }
 }
 

@@ -69,6 +69,9 @@ impl Deref for Node {
 }
 
 impl Node {
+    /// Its name.
+    pub const NAME: &'static str = settings::NAME;
+
     /// The node of this run: the one that [`crate::SHARED`] names, else one for this process.
     pub async fn shared() -> Result<&'static Self, Error> {
         static NODE: OnceCell<Node> = OnceCell::const_new();
@@ -210,7 +213,7 @@ impl Node {
         tag_own_image(self.place, name)
     }
 
-    /// Kills the processes of a container in the pods that a selector chooses, as the kernel would.
+    /// Kills the processes of a container in those pods on this node that a selector chooses, as the kernel would.
     pub async fn kill_container(
         &self,
         namespace: &str,
@@ -220,7 +223,8 @@ impl Node {
         let path = format!(
             "jsonpath={{.items[*].status.containerStatuses[?(@.name==\"{container}\")].containerID}}"
         );
-        let look = ["get", "pods", "--namespace", namespace];
+        let here = format!("--field-selector=spec.nodeName={}", Self::NAME);
+        let look = ["get", "pods", "--namespace", namespace, &here];
         let look = [&look[..], &["--selector", selector, "--output", &path]].concat();
         self.signal_containers(&self.kubectl(&look).await?, "SIGKILL")
     }
