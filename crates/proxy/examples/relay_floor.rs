@@ -1,12 +1,13 @@
 //! The floor of the benchmarks: the least that relaying costs with read, write and epoll.
-//! `relay_floor LISTEN BACKEND [careless]` connects each connection to the one backend and copies what comes, on one
-//! thread.
+//! `relay_floor LISTEN BACKEND [careless|splice]` connects each connection to the one backend and copies what comes, on
+//! one thread.
 //!
 //! It reads no hello, knows no limits, no timeouts and no second endpoint, and makes no call that it can do without.
 //! What it keeps is what a relay owes its users: small pieces do not wait for each other (TCP_NODELAY), the end of
 //! one direction is passed on while the other goes on, and what the other side does not take is not read further.
 //! Nothing that does the same can be cheaper. The careless one shows what the first two promises cost: it leaves
-//! Nagle's algorithm on, and closes both sides when one has ended.
+//! Nagle's algorithm on, and closes both sides when one has ended. The splicing one is the floor of bulk: what comes
+//! goes through a pipe, and is never copied to this process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,10 +17,26 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use socket2::{Domain, SockRef, Socket, Type};
 
 const LISTENER: u64 = u64::MAX;
 const ARRIVALS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// As large as the gateway's.
+const PIPE_SIZE: usize = 1 << 20;
+
+/// How bytes get from one end to the other.
+enum Way {
+    Copy(Vec<u8>),
+    /// The pipes that nobody uses now.
+    Splice(Vec<Pipe>),
+}
+
+struct Pipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
 
 /// One end of a relay, and what came from it.
 struct End {
@@ -27,6 +44,8 @@ struct End {
     token: u64,
     /// Read here, and not yet taken by the other end.
     held: Vec<u8>,
+    /// The same in a pipe, and how much it is.
+    piped: Option<(Pipe, usize)>,
     /// A read may find something.
     readable: bool,
     /// The peer ended: a short read is followed by another.
@@ -40,9 +59,14 @@ struct End {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(listen), Some(backend)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: relay_floor LISTEN BACKEND [careless]".into());
+        return Err("usage: relay_floor LISTEN BACKEND [careless|splice]".into());
     };
-    let careless = arguments.next().is_some_and(|argument| argument == "careless");
+    let variant = arguments.next().unwrap_or_default();
+    let careless = variant == "careless";
+    let mut way = match variant == "splice" {
+        true => Way::Splice(Vec::new()),
+        false => Way::Copy(vec![0; 64 << 10]),
+    };
     let backend: SocketAddr = backend.parse()?;
     let listener = TcpListener::bind(listen.parse::<SocketAddr>()?)?;
     listener.set_nonblocking(true)?;
@@ -51,7 +75,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let (mut pairs, mut free) = (Vec::<Option<[End; 2]>>::new(), Vec::new());
     let mut events: Vec<Event> = Vec::with_capacity(256);
-    let mut buffer = vec![0; 64 << 10];
     loop {
         events.clear();
         match epoll::wait(&poll, spare_capacity(&mut events), None) {
@@ -90,8 +113,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             end.readable |= end.hung_up || flags.contains(EventFlags::IN);
             let [client, server] = ends;
             let moved = client
-                .pump(server, &poll, &mut buffer)
-                .and_then(|()| server.pump(client, &poll, &mut buffer));
+                .pump(server, &poll, &mut way)
+                .and_then(|()| server.pump(client, &poll, &mut way));
             let over = client.ended && server.ended || careless && (client.ended || server.ended);
             let told = match over {
                 true => Ok(()), // closing tells both ends
@@ -124,6 +147,7 @@ impl End {
             socket,
             token,
             held: Vec::new(),
+            piped: None,
             readable: false,
             hung_up: false,
             ended: false,
@@ -140,7 +164,14 @@ impl End {
     }
 
     /// Moves what came from here to the other end.
-    fn pump(&mut self, other: &Self, poll: &OwnedFd, buffer: &mut [u8]) -> Result<(), Errno> {
+    fn pump(&mut self, other: &Self, poll: &OwnedFd, way: &mut Way) -> Result<(), Errno> {
+        match way {
+            Way::Copy(buffer) => self.copy(other, poll, buffer),
+            Way::Splice(pipes) => self.splice(other, poll, pipes),
+        }
+    }
+
+    fn copy(&mut self, other: &Self, poll: &OwnedFd, buffer: &mut [u8]) -> Result<(), Errno> {
         if !self.held.is_empty() {
             let count = taken(send(&other.socket, &self.held, SendFlags::NOSIGNAL))?;
             self.held.drain(..count);
@@ -163,11 +194,55 @@ impl End {
             let sent = taken(send(&other.socket, &buffer[..count], SendFlags::NOSIGNAL))?;
             if sent < count {
                 self.held.extend_from_slice(&buffer[sent..count]);
-                let room = ARRIVALS | EventFlags::OUT;
-                epoll::modify(poll, &other.socket, EventData::new_u64(other.token), room)?;
+                other.await_room(poll)?;
             }
         }
         Ok(())
+    }
+
+    fn splice(&mut self, other: &Self, poll: &OwnedFd, pipes: &mut Vec<Pipe>) -> Result<(), Errno> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        loop {
+            if let Some((pipe, left)) = &mut self.piped {
+                *left -= taken(splice(&pipe.reader, None, &other.socket, None, *left, flags))?;
+                if *left > 0 {
+                    return other.await_room(poll);
+                }
+            }
+            let pipe = self.piped.take().map(|(pipe, _)| pipe);
+            if !self.readable || self.ended {
+                pipes.extend(pipe);
+                return Ok(());
+            }
+            let pipe = match pipe.or_else(|| pipes.pop()) {
+                Some(pipe) => pipe,
+                None => Pipe::new()?,
+            };
+            match splice(&self.socket, None, &pipe.writer, None, PIPE_SIZE, flags) {
+                Ok(0) => self.ended = true,
+                Err(Errno::AGAIN) => self.readable = false,
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.piped = Some((pipe, count));
+                    continue;
+                }
+            }
+            pipes.push(pipe);
+        }
+    }
+
+    /// Lets an event say when this end takes more.
+    fn await_room(&self, poll: &OwnedFd) -> Result<(), Errno> {
+        let room = ARRIVALS | EventFlags::OUT;
+        epoll::modify(poll, &self.socket, EventData::new_u64(self.token), room)
+    }
+}
+
+impl Pipe {
+    fn new() -> Result<Self, Errno> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fcntl_setpipe_size(&writer, PIPE_SIZE)?;
+        Ok(Self { reader, writer })
     }
 }
 

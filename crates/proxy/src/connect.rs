@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use crate::balance::Pick;
 use crate::connection::Thread;
 use crate::metrics::Reason;
 use crate::relay::Side;
@@ -51,6 +52,8 @@ pub(crate) struct Connecting {
     /// Those of them that did not answer in time.
     pub(crate) silent: Vec<SocketAddr>,
     pub(crate) last: String,
+    /// Why there was no socket for the last attempt.
+    pub(crate) starved: Option<String>,
     pub(crate) deadline: Instant,
     pub(crate) attempt: Attempt,
 }
@@ -60,7 +63,7 @@ pub(crate) enum Attempt {
     /// The way to this endpoint is being opened.
     Open {
         side: Side,
-        endpoint: SocketAddr,
+        endpoint: Pick,
         start: Instant,
         until: Instant,
     },
@@ -69,10 +72,10 @@ pub(crate) enum Attempt {
 }
 
 impl Connecting {
-    pub(crate) fn failed(&mut self, endpoint: SocketAddr, error: &str) {
-        let name = &self.upstream.cluster.name;
+    pub(crate) fn failed(&mut self, pick: Pick, error: &str) {
+        let (name, endpoint) = (&self.upstream.cluster.name, pick.address);
         self.upstream.metrics.connect_failures.inc();
-        if let Some(ejected) = self.upstream.failed(endpoint, Instant::now()) {
+        if let Some(ejected) = self.upstream.failed(pick, Instant::now()) {
             tracing::warn!(backend = %name, %endpoint, error, ?ejected, "endpoint ejected");
         }
         self.last = format!("{endpoint}: {error}");
@@ -80,13 +83,13 @@ impl Connecting {
     }
 
     /// Like [`failed`](Self::failed), but it may answer yet: what was sent to it may be lost.
-    pub(crate) fn timed_out(&mut self, endpoint: SocketAddr) {
-        self.failed(endpoint, "no answer in time");
-        self.silent.push(endpoint);
+    pub(crate) fn timed_out(&mut self, pick: Pick) {
+        self.failed(pick, "no answer in time");
+        self.silent.push(pick.address);
     }
 
     /// The endpoint for the next attempt: one that was not tried, else one that was silent.
-    fn pick(&mut self, now: Instant) -> Option<SocketAddr> {
+    fn pick(&mut self, now: Instant) -> Option<Pick> {
         let untried = self.upstream.pick(&self.tried, now);
         if untried.is_some() || self.silent.is_empty() {
             return untried;
@@ -105,8 +108,9 @@ impl Connecting {
             let Some(endpoint) = endpoint else {
                 return Err(self.out_of_endpoints());
             };
-            match self.open(endpoint, token, thread) {
+            match self.open(endpoint.address, token, thread) {
                 Ok(side) => {
+                    self.starved = None;
                     let until = now + left.min(thread.shared.limits.attempt_time);
                     self.attempt = Attempt::Open {
                         side,
@@ -118,6 +122,7 @@ impl Connecting {
                 }
                 Err(error) if is_exhaustion(&error) => {
                     thread.shared.ran_out(&error); // the endpoint is not to blame
+                    self.starved = Some(error.to_string());
                     self.attempt = Attempt::Later(now + DESCRIPTOR_WAIT);
                     return Ok(());
                 }
@@ -149,9 +154,13 @@ impl Connecting {
 
     fn out_of_endpoints(&mut self) -> Refused {
         let backend = &self.upstream.cluster.name;
-        let (reason, detail) = match self.tried.len() {
-            0 => (Reason::NoEndpoint, format!("backend {backend} has no endpoint")),
-            count => (
+        let (reason, detail) = match (&self.starved, self.tried.len()) {
+            (Some(error), _) => (
+                Reason::Exhausted,
+                format!("backend {backend}: no socket to connect with: {error}"),
+            ),
+            (None, 0) => (Reason::NoEndpoint, format!("backend {backend} has no endpoint")),
+            (None, count) => (
                 Reason::ConnectFailed,
                 format!(
                     "backend {backend}: none of {count} endpoints answered, at last {}",
@@ -189,4 +198,54 @@ pub(crate) fn upstream(
 
 pub(crate) fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(KEEPALIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Transport;
+    use crate::metrics::Metrics;
+    use crate::snapshot::{Cluster, Snapshot};
+    use crate::table::Table;
+
+    fn connecting(endpoints: &[SocketAddr]) -> Connecting {
+        let cluster = Cluster {
+            name: "api".into(),
+            transport: Transport::Tcp,
+            endpoints: endpoints.to_vec(),
+            known: true,
+            connect_budget: Duration::from_secs(1),
+            proxy_protocol: false,
+        };
+        let mut snapshot = Snapshot::default();
+        snapshot.clusters.insert("api".into(), Arc::new(cluster));
+        let table = Table::next(&Table::default(), &snapshot, &Metrics::default());
+        let now = Instant::now();
+        Connecting {
+            name: None,
+            first: Vec::new(),
+            sent: 0,
+            upstream: table.upstreams["api"].clone(),
+            tried: Vec::new(),
+            silent: Vec::new(),
+            last: String::new(),
+            starved: None,
+            deadline: now,
+            attempt: Attempt::Later(now),
+        }
+    }
+
+    #[test]
+    fn a_connection_is_refused_for_what_stood_in_its_way() {
+        assert_eq!(connecting(&[]).out_of_endpoints().reason, Reason::NoEndpoint);
+        let mut failed = connecting(&[([10, 0, 0, 1], 6443).into()]);
+        let pick = failed.pick(Instant::now()).unwrap();
+        failed.failed(pick, "refused");
+        assert_eq!(failed.out_of_endpoints().reason, Reason::ConnectFailed);
+        let mut starved = connecting(&[([10, 0, 0, 1], 6443).into()]);
+        starved.starved = Some("too many open files".into());
+        let Refused { reason, detail, .. } = starved.out_of_endpoints();
+        assert_eq!(reason, Reason::Exhausted);
+        assert!(detail.contains("too many open files"), "{detail}");
+    }
 }

@@ -272,6 +272,7 @@ impl Connection {
             tried: Vec::new(),
             silent: Vec::new(),
             last: String::new(),
+            starved: None,
             attempt: Attempt::Later(now),
         });
         connecting.attempt(token, thread)?;
@@ -306,7 +307,7 @@ impl Connection {
                 connecting.attempt(token, thread)?;
                 continue;
             }
-            connecting.upstream.succeeded(*endpoint);
+            connecting.upstream.succeeded(endpoint.address);
             let metrics = &connecting.upstream.metrics;
             metrics.connect_seconds.observe(start.elapsed().as_secs_f64());
             self.establish();

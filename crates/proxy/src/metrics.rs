@@ -28,10 +28,14 @@ pub enum Reason {
     HelloEnded,
     /// The client has too many connections.
     ClientLimit,
+    /// As many connections are open as there may be. Only Envoy and datagrams end by that; others wait.
+    ConnectionLimit,
     /// The backend has no endpoint.
     NoEndpoint,
     /// None of the backend's endpoints answered.
     ConnectFailed,
+    /// There was no file descriptor or memory left for a socket to the backend.
+    Exhausted,
     /// Silent for too long.
     Idle,
     /// One of the two sides broke off.
@@ -40,15 +44,17 @@ pub enum Reason {
 
 impl Reason {
     /// Every one of them.
-    const ALL: [Reason; 10] = [
+    const ALL: [Reason; 12] = [
         Self::UnknownName,
         Self::NoName,
         Self::NotTls,
         Self::HelloTimeout,
         Self::HelloEnded,
         Self::ClientLimit,
+        Self::ConnectionLimit,
         Self::NoEndpoint,
         Self::ConnectFailed,
+        Self::Exhausted,
         Self::Idle,
         Self::PeerReset,
     ];
@@ -62,8 +68,10 @@ impl Reason {
             Self::HelloTimeout => "hello_timeout",
             Self::HelloEnded => "hello_ended",
             Self::ClientLimit => "client_limit",
+            Self::ConnectionLimit => "connection_limit",
             Self::NoEndpoint => "no_endpoint",
             Self::ConnectFailed => "connect_failed",
+            Self::Exhausted => "exhausted",
             Self::Idle => "idle",
             Self::PeerReset => "peer_reset",
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::balance::Balancer;
+use crate::balance::{Balancer, Pick};
 use crate::metrics::{BackendMetrics, Metrics};
 use crate::route::Routes;
 use crate::snapshot::{Cluster, ListenerKey, Snapshot};
@@ -23,7 +23,7 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    pub(crate) fn pick(&self, tried: &[SocketAddr], now: Instant) -> Option<SocketAddr> {
+    pub(crate) fn pick(&self, tried: &[SocketAddr], now: Instant) -> Option<Pick> {
         self.balancer.lock().pick(tried, now)
     }
 
@@ -31,8 +31,8 @@ impl Upstream {
         self.balancer.lock().succeeded(address);
     }
 
-    pub(crate) fn failed(&self, address: SocketAddr, now: Instant) -> Option<Duration> {
-        self.balancer.lock().failed(address, now)
+    pub(crate) fn failed(&self, pick: Pick, now: Instant) -> Option<Duration> {
+        self.balancer.lock().failed(pick, now)
     }
 
     pub(crate) fn health(&self, now: Instant) -> Vec<(SocketAddr, bool)> {

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::balance::Pick;
 use crate::metrics::Reason;
 use crate::route::Routes;
 use crate::shared::{Shared, Ticket, is_exhaustion};
@@ -28,7 +29,7 @@ const DATAGRAM: usize = 65_535;
 struct Session {
     socket: Arc<UdpSocket>,
     upstream: Arc<Upstream>,
-    endpoint: SocketAddr,
+    endpoint: Pick,
     /// Set by either direction, cleared by the session's own look at it.
     active: Arc<AtomicBool>,
     answers: JoinHandle<()>,
@@ -58,7 +59,7 @@ pub(crate) async fn run(
             _ = &mut stop => return,
             Some((client, endpoint)) = ended.recv() => {
                 // It may have been replaced in the meantime.
-                if sessions.get(&client).is_some_and(|session| session.endpoint == endpoint) {
+                if sessions.get(&client).is_some_and(|session| session.endpoint.address == endpoint) {
                     sessions.remove(&client);
                 }
             }
@@ -88,7 +89,7 @@ async fn forward(
     };
     let stale = |session: &Session| {
         !Arc::ptr_eq(&session.upstream.cluster, &upstream.cluster)
-            && !upstream.cluster.endpoints.contains(&session.endpoint)
+            && !upstream.cluster.endpoints.contains(&session.endpoint.address)
     };
     if sessions.get(&client).is_some_and(stale) {
         sessions.remove(&client);
@@ -104,7 +105,7 @@ async fn forward(
     match session.socket.send(datagram).await {
         Ok(sent) => _ = session.upstream.metrics.to_backend.inc_by(sent as u64),
         Err(error) => {
-            tracing::debug!(endpoint = %session.endpoint, %error, "datagram not sent");
+            tracing::debug!(endpoint = %session.endpoint.address, %error, "datagram not sent");
             session.upstream.failed(session.endpoint, Instant::now());
             sessions.remove(&client);
         }
@@ -132,14 +133,15 @@ async fn open(
         .try_acquire()
         .map_err(|_| {
             shared.filled_up();
-            Reason::ClientLimit
+            Reason::ConnectionLimit
         })?
         .forget();
     let ticket = Ticket::issue(shared, client.ip()).ok_or(Reason::ClientLimit)?;
     let endpoint = upstream.pick(&[], Instant::now()).ok_or(Reason::NoEndpoint)?;
-    let socket = connected(endpoint).await.map_err(|error| {
+    let socket = connected(endpoint.address).await.map_err(|error| {
         if is_exhaustion(&error) {
             shared.ran_out(&error);
+            return Reason::Exhausted;
         }
         Reason::ConnectFailed
     })?;
@@ -156,7 +158,7 @@ async fn open(
     let (end, idle) = (end.clone(), shared.limits.udp_idle);
     let answers = tokio::spawn(async move {
         answering.run(idle).await;
-        let _ = end.send((client, endpoint));
+        let _ = end.send((client, endpoint.address));
     });
     upstream.metrics.active.inc();
     upstream.metrics.total.inc();
@@ -186,7 +188,7 @@ struct Answers {
     socket: Arc<UdpSocket>,
     listener: Arc<UdpSocket>,
     client: SocketAddr,
-    endpoint: SocketAddr,
+    endpoint: Pick,
     upstream: Arc<Upstream>,
     active: Arc<AtomicBool>,
 }
@@ -204,7 +206,7 @@ impl Answers {
             match self.socket.try_recv(&mut buffer) {
                 Ok(length) => {
                     self.active.store(true, Ordering::Relaxed);
-                    self.upstream.succeeded(self.endpoint);
+                    self.upstream.succeeded(self.endpoint.address);
                     if self
                         .listener
                         .send_to(&buffer[..length], self.client)
@@ -217,7 +219,7 @@ impl Answers {
                 // Nothing left to read: hold no buffer while the session is silent.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = Vec::new(),
                 Err(error) => {
-                    tracing::debug!(endpoint = %self.endpoint, %error, "session ended");
+                    tracing::debug!(endpoint = %self.endpoint.address, %error, "session ended");
                     self.upstream.failed(self.endpoint, Instant::now());
                     return;
                 }

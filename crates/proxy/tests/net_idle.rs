@@ -232,4 +232,11 @@ async fn exhausted_descriptors_stop_accepting_and_nothing_else(backend: &Role) {
         let byte = in_time("the turn of one that waited", stream.read_u8()).await;
         assert_eq!(byte.unwrap(), b'x');
     }
+    said.clear();
+    gateway.lines.read_line(&mut said).unwrap();
+    assert_eq!(
+        said.trim(),
+        "FileDescriptorsAvailable",
+        "and says when it is over"
+    );
 }

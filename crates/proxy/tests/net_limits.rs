@@ -14,7 +14,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use battery::clients::is_refused;
+use battery::clients::is_reset;
 use battery::world::World;
 use battery::{backends, in_time, own_address};
 use oooi_api::report::Recorded;
@@ -25,7 +25,7 @@ use oooi_proxy::snapshot::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::field::Field;
@@ -287,6 +287,28 @@ async fn an_endpoint_that_does_not_answer_is_tried_again_until_the_budget_is_spe
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_session_of_datagrams_ends_and_the_next_datagram_begins_another() {
+    let backend = backends::udp("one").await;
+    let mut world = World::default();
+    let datagrams = serde_json::json!({"protocol": "UDP"});
+    world.publish_with("udp", "udp.demo.test", 8053, &[backend.address], datagrams);
+    let gateway = Gateway::start(&mut world, |limits| {
+        limits.udp_idle = Duration::from_millis(200);
+    })
+    .await;
+    let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    client.connect(gateway.at(8053)).await.unwrap();
+    for _ in 0..2 {
+        client.send(b"hello").await.unwrap();
+        let mut answer = [0; 20];
+        let count = in_time("an answer", client.recv(&mut answer)).await.unwrap();
+        assert_eq!(&answer[..count], b"one:hello");
+        assert_eq!(gateway.metrics.active("udp"), 1);
+        until("the end of the session", || gateway.metrics.active("udp") == 0).await;
+    }
+}
+
 /// What is logged of a refused connection: the name that it asked for, and why it was refused.
 #[derive(Default)]
 struct Lines(Mutex<Vec<String>>);
@@ -327,9 +349,9 @@ async fn what_no_route_names_is_counted_and_logged_with_the_name_asked_for() {
     let gateway = Gateway::start(&mut world, |_| ()).await;
     let asks_for_another = include_bytes!("hellos/openssl-tls13.bin"); // api.demo.example.com
     let nameless = include_bytes!("hellos/openssl-no-sni.bin");
-    assert!(is_refused(gateway.at(8443), asks_for_another).await);
+    assert!(is_reset(gateway.at(8443), asks_for_another).await);
     until("the count", || gateway.metrics.resets(Reason::UnknownName) == 1).await;
-    assert!(is_refused(gateway.at(8443), nameless).await);
+    assert!(is_reset(gateway.at(8443), nameless).await);
     until("the count", || gateway.metrics.resets(Reason::NoName) == 1).await;
     let logged = |parts: [&str; 2]| {
         let lines = LINES.0.lock().unwrap();

@@ -151,3 +151,26 @@ pub(crate) fn socket_address(at: SocketAddr, transport: Transport) -> Address {
 pub(crate) fn number(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_attempts_together_take_as_long_as_the_budget_and_none_longer_than_five_seconds() {
+        let attempt = |budget| {
+            let cluster = Cluster {
+                name: "api".into(),
+                transport: Transport::Tcp,
+                endpoints: Vec::new(),
+                known: true,
+                connect_budget: Duration::from_secs(budget),
+                proxy_protocol: false,
+            };
+            build(&cluster).connect_timeout
+        };
+        assert_eq!(attempt(3), duration(Duration::from_millis(500)));
+        assert_eq!(attempt(30), duration(Duration::from_secs(5)));
+        assert_eq!(attempt(600), attempt(30), "a larger budget changes nothing");
+    }
+}

@@ -43,14 +43,15 @@ const fn reset(envoy: &'static str, reason: &'static str) -> Translation {
     }
 }
 
-const TRANSLATIONS: [Translation; 12] = [
+const TRANSLATIONS: [Translation; 13] = [
     series(
         "envoy_cluster_upstream_cx_active",
         "oooi_proxy_connections_active",
         "gauge",
     ),
+    // To Envoy a connection that reached its backend is a request. What it counts as connections are attempts.
     series(
-        "envoy_cluster_upstream_cx_total",
+        "envoy_cluster_upstream_rq_total",
         "oooi_proxy_connections_total",
         "counter",
     ),
@@ -64,6 +65,7 @@ const TRANSLATIONS: [Translation; 12] = [
     bytes("envoy_cluster_upstream_cx_rx_bytes_total", "to_client"),
     reset("envoy_listener_no_filter_chain_match", "unknown_name"),
     reset("envoy_listener_downstream_pre_cx_timeout", "hello_timeout"),
+    reset("envoy_listener_downstream_global_cx_overflow", "connection_limit"),
     reset("envoy_cluster_upstream_cx_none_healthy", "no_endpoint"),
     reset(
         "envoy_cluster_upstream_cx_connect_attempts_exceeded",

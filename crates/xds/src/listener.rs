@@ -314,3 +314,17 @@ fn refused_log() -> AccessLog {
         config_type: Some(access_log::ConfigType::TypedConfig(any(&log))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oooi_proxy::limit::Limits;
+
+    #[test]
+    fn both_engines_are_as_patient() {
+        let native = Limits::for_descriptors(1024);
+        assert_eq!(UDP_IDLE, native.udp_idle);
+        assert_eq!(HELLO_TIME, native.hello_time);
+        assert_eq!(udp_proxy(&"dns".into()).idle_timeout, duration(native.udp_idle));
+    }
+}

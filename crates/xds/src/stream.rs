@@ -8,9 +8,10 @@
 //! were acknowledged; clusters that are gone stay until the listeners without them were acknowledged. If the
 //! client never asks for some endpoints, or for listeners, [`Stream::lift_gate`] ends the wait.
 //!
-//! A resource that was refused (NACK) is not sent again until it changes. Listeners are the exception: one may be
-//! refused because another process has its port, so all that were refused go with the next that is sent, and
-//! [`Stream::retry`] sends them again without one.
+//! A response that was refused (NACK) is not sent again by itself: its resources go with the next that are sent of
+//! their kind, since the client does not say which of them it minds. So an answer stands for all of the kind.
+//! Listeners are the exception: one may be refused because another process has its port, so [`Stream::retry`] sends
+//! them again without a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -226,6 +226,27 @@ fn a_refused_resource_is_reported_and_not_sent_again_until_it_changes() {
 }
 
 #[test]
+fn what_was_refused_goes_with_the_next_of_its_kind() {
+    let before = resources(&Resources::default(), &[("a", 1), ("b", 1), ("c", 1)]);
+    let mut client = Client::connect(Variant::Delta, &before);
+    let after = resources(&before, &[("a", 2), ("b", 1), ("c", 1)]);
+    let response = client.stream.next(&after).unwrap();
+    let refusal = Request {
+        error: Some("no such thing".into()),
+        ..client.answer(&response)
+    };
+    // Another changed while the refusal was on its way.
+    let both = resources(&after, &[("a", 2), ("b", 2), ("c", 1)]);
+    client.stream.request(refusal, &both);
+    client.take_log();
+    client.settle(&both);
+    assert_eq!(client.take_log(), ["endpoints +a,b -"]);
+    let last = resources(&both, &[("a", 2), ("b", 2), ("c", 2)]);
+    client.settle(&last);
+    assert_eq!(client.take_log(), ["endpoints +c -"], "the others were accepted");
+}
+
+#[test]
 fn one_response_of_a_kind_is_on_its_way_and_the_next_holds_the_newest() {
     let before = resources(&Resources::default(), &[("a", 1)]);
     let mut client = Client::connect(Variant::Delta, &before);

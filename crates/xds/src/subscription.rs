@@ -20,9 +20,10 @@ pub(crate) struct Subscription {
     pub(crate) nonce: String,
     /// Whether that response is on its way.
     pub(crate) pending: bool,
-    /// The listeners of that response; other kinds are not asked which.
+    /// What that response is about.
     in_flight: Vec<String>,
-    /// Listeners that the client refused: it has the ones before, or none.
+    /// What the client refused: it has what was before, or nothing. The next response holds it again, so that an
+    /// answer always stands for all of the kind.
     refused: Vec<String>,
     wildcard: bool,
     names: BTreeSet<String>,
@@ -68,7 +69,6 @@ impl Subscription {
             let changed = set.differences(&self.seen).map(|one| one.name.clone());
             self.due.extend(changed);
             self.seen = set.clone();
-            self.retry();
         }
     }
 
@@ -79,12 +79,12 @@ impl Subscription {
         self.refused = if refused { in_flight } else { Vec::new() };
     }
 
-    /// Whether the client refused a listener, and so still has what was before it.
+    /// Whether the client refused something, and so still has what was before it.
     pub(crate) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Lets the refused listeners be sent again.
+    /// Lets be sent again what was refused.
     pub(crate) fn retry(&mut self) {
         for name in std::mem::take(&mut self.refused) {
             if let Some(Some(has)) = self.sent.get_mut(&name) {
@@ -231,7 +231,7 @@ impl Subscription {
         if !self.asked || self.pending {
             return None;
         }
-        let changed: Vec<Arc<Resource>> = self.changed().cloned().collect();
+        let mut changed: Vec<Arc<Resource>> = self.changed().cloned().collect();
         let name = |name: &Arc<str>| name.to_string();
         let gone: Vec<String> = self.gone().filter(|name| !retained(name)).map(name).collect();
         let absent: Vec<String> = self.absent().map(name).collect();
@@ -243,6 +243,10 @@ impl Subscription {
             || (!absent.is_empty() && variant == Variant::Delta);
         if !matters {
             return None;
+        }
+        if self.has_refused() {
+            self.retry();
+            changed = self.changed().cloned().collect();
         }
         // A whole response removes what it does not hold: what must stay for a moment is put in again.
         let kept = if whole {
@@ -267,10 +271,8 @@ impl Subscription {
         } else {
             changed
         };
-        if kind == Kind::Listeners {
-            let names = resources.iter().map(|one| &one.name).chain(&removed);
-            self.in_flight = names.cloned().collect();
-        }
+        let names = resources.iter().map(|one| &one.name).chain(&removed);
+        self.in_flight = names.cloned().collect();
         Some(Owed {
             resources,
             removed: if variant == Variant::Delta {

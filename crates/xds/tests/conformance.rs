@@ -238,8 +238,8 @@ async fn several_clients_are_told_apart_and_one_refusal_does_not_stop_the_others
     assert_eq!(names(&good.accept(Kind::Clusters).await), ["next"]);
     assert_eq!(
         names(&bad.accept(Kind::Clusters).await),
-        ["next"],
-        "what was refused is not sent again"
+        ["api", "next"],
+        "what was refused goes with what is new"
     );
     drop(bad);
     in_time("the client to be forgotten", async {
@@ -257,19 +257,51 @@ async fn what_a_client_refused_is_forgotten_with_it() {
     let mut bad = Delta::open(&control, "bad").await;
     let response = bad.receive().await;
     bad.answer(&response, Some("not to my taste")).await;
-    let refused = |expected: bool| {
-        let (report, metrics) = (control.report.clone(), control.metrics.clone());
-        async move {
-            while metrics.is_refusing(Kind::Clusters) != expected
-                || report.latest().is_none_or(|state| state.accepted == expected)
-            {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    in_time("the refusal to be known", refused(true)).await;
+    in_time("the refusal to be known", refusing(&control, true)).await;
     drop(bad);
-    in_time("the refusal to be gone", refused(false)).await;
+    in_time("the refusal to be gone", refusing(&control, false)).await;
+}
+
+/// Waits until clusters are refused, or are not any more, by what is reported and counted.
+async fn refusing(control: &Control, expected: bool) {
+    while control.metrics.is_refusing(Kind::Clusters) != expected
+        || control
+            .report
+            .latest()
+            .is_none_or(|state| state.accepted == expected)
+    {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_stands_until_what_was_refused_is_accepted() {
+    let control = control().await;
+    let mut world = world(&["a"]);
+    control.plane.update(&world.snapshot());
+    let mut client = Delta::open(&control, "generic").await;
+    let refused = client.receive().await;
+    // Both change before the client says that it minds one of them.
+    world.publish("b", "b.demo.test", 8443, &["10.0.0.2:443".parse().unwrap()]);
+    control.plane.update(&world.snapshot());
+    client.answer(&refused, Some("not to my taste")).await;
+    let both = client.receive().await;
+    assert_eq!(names(&both), ["a", "b"], "it never took the first");
+    client.answer(&both, Some("not to my taste")).await;
+    world.publish("c", "c.demo.test", 8443, &["10.0.0.3:443".parse().unwrap()]);
+    control.plane.update(&world.snapshot());
+    let all = client.receive().await;
+    assert_eq!(names(&all), ["a", "b", "c"]);
+    assert!(
+        !control.report.latest().unwrap().accepted,
+        "nothing of it was accepted so far"
+    );
+    client.answer(&all, None).await;
+    in_time("the refusal to be over", refusing(&control, false)).await;
+    world.withdraw("c");
+    world.publish("d", "d.demo.test", 8443, &["10.0.0.4:443".parse().unwrap()]);
+    control.plane.update(&world.snapshot());
+    assert_eq!(names(&client.accept(Kind::Clusters).await), ["d"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
-//! Thousands of idle connections through Envoy: all of them stay, and all of them still work.
+//! Thousands of idle connections through Envoy, as many as it may have: all of them stay and still work, and one more
+//! is turned away and counted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,15 +8,17 @@ mod battery;
 mod harness;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use battery::world::World;
 use battery::{Engine, backends, in_time};
+use oooi_xds::envoy_stats;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Two descriptors each, here as in Envoy, of the 20,000 that a process may have.
-const IDLE: usize = 9_000;
+/// As many as Envoy takes here. Two descriptors each, here as in Envoy, of the 20,000 that a process may have.
+const IDLE: usize = harness::CONNECTIONS;
 
 async fn echo(stream: &mut TcpStream) -> Option<u8> {
     stream.write_u8(b'x').await.ok()?;
@@ -46,4 +49,28 @@ async fn nine_thousand_idle_connections_are_held() {
     for (number, stream) in open.iter_mut().enumerate() {
         assert_eq!(echo(stream).await, Some(b'x'), "connection {number} was lost");
     }
+    let mut further = TcpStream::connect(at).await.unwrap();
+    assert_eq!(echo(&mut further).await, None, "one more is turned away");
+    let line = "oooi_proxy_resets_total{reason=\"connection_limit\"} 1";
+    in_time("the count", async {
+        while !envoy_stats::translate(&envoy.admin.statistics().await.unwrap())
+            .lines()
+            .any(|have| have == line)
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert_eq!(echo(&mut open[0]).await, Some(b'x'), "those that were there stay");
+    open.truncate(IDLE / 2);
+    in_time("room for new ones", async {
+        loop {
+            let mut stream = TcpStream::connect(at).await.unwrap();
+            if echo(&mut stream).await.is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }

@@ -50,6 +50,31 @@ async fn a_connection_older_than_the_drain_time_survives_adding_and_removing_nam
     envoy.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_idle_timeout_lets_open_connections_end_with_the_drain_time() {
+    let identity = Identity::new(&["api.demo.test"]);
+    let api = backends::tls("api", &identity).await;
+    let envoy = Envoy::start_with(3 * DRAIN).await;
+    let mut world = World::default();
+    world.publish("api", "api.demo.test", 8443, &[api.address]);
+    envoy.apply(world.snapshot()).await;
+    let at = SocketAddr::new(envoy.ip, 8443);
+    let mut old = Conversation::start(&identity, at, "api.demo.test").await.unwrap();
+    world.idle_timeout = Some("1h");
+    let start = Instant::now();
+    envoy.apply(world.snapshot()).await;
+    let mut new = Conversation::start(&identity, at, "api.demo.test").await.unwrap();
+    in_time("the end of the drain time", async {
+        while old.say("still there").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert!(start.elapsed() >= 2 * DRAIN, "{:?}", start.elapsed());
+    talk_for(&mut new, DRAIN).await;
+    envoy.stop().await;
+}
+
 async fn talk_for(conversation: &mut Conversation, time: Duration) {
     let start = Instant::now();
     let mut tick = tokio::time::interval(Duration::from_millis(100));
@@ -226,6 +251,7 @@ async fn statistics_have_our_names_and_the_log_level_changes_live() {
     assert!(who(&identity, at, "unknown.demo.test").await.is_err());
     let lines = [
         "oooi_proxy_connections_active{backend=\"api\"} 1",
+        "oooi_proxy_connections_total{backend=\"api\"} 1",
         "oooi_proxy_endpoints{backend=\"api\"} 1",
         "oooi_proxy_resets_total{reason=\"unknown_name\"} 1",
     ];
@@ -266,6 +292,8 @@ async fn why_connections_end_and_how_long_they_take_to_make_have_our_names_too()
     let lines = [
         "oooi_proxy_connect_seconds_count{backend=\"api\"} 1",
         "oooi_proxy_connect_seconds_bucket{backend=\"api\",le=\"+Inf\"} 1",
+        "oooi_proxy_connections_total{backend=\"api\"} 1",
+        "oooi_proxy_connections_total{backend=\"dead\"} 0",
         "oooi_proxy_resets_total{reason=\"connect_failed\"} 1",
         "oooi_proxy_resets_total{reason=\"idle\"} 1",
         "oooi_proxy_resets_total{reason=\"no_endpoint\"} 1",

@@ -94,6 +94,14 @@ pub async fn is_refused(address: SocketAddr, bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether the gateway resets what starts with `bytes`: a client must not take it for a proper end.
+pub async fn is_reset(address: SocketAddr, bytes: &[u8]) -> bool {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let end = in_time("a reset", stream.read_to_end(&mut Vec::new())).await;
+    end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+}
+
 /// Runs a program that a test needs and returns what it prints; a missing program fails the test.
 pub async fn program(command: &[&str], input: &str) -> (bool, String) {
     let mut child = tokio::process::Command::new(command[0])

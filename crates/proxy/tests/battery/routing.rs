@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::backends::{self, Identity};
-use super::clients::{curl, curl_address, is_refused, openssl, program, who};
+use super::clients::{curl, curl_address, is_refused, is_reset, openssl, program, who};
 use super::world::World;
 use super::{Engine, in_time};
 
@@ -152,7 +152,7 @@ pub async fn what_no_route_names_is_reset(engine: &impl Engine) {
         ("SSLv2", &[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10]),
         ("SSH", b"SSH-2.0-OpenSSH_9.2\r\n"),
     ] {
-        assert!(is_refused(at, bytes).await, "{what}");
+        assert!(is_reset(at, bytes).await, "{what}");
     }
 }
 

@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 use crate::battery::{Engine, in_time, own_address};
 
 pub const NODE: &str = "test-envoy";
+/// As many as Envoy may have open.
+pub const CONNECTIONS: usize = 9_000;
 
 /// The binary: `OOOI_ENVOY`, else `envoy` on the PATH. A test that needs it fails without it.
 pub fn envoy_binary() -> PathBuf {
@@ -113,7 +115,7 @@ impl Envoy {
                 node: NODE.to_owned(),
                 xds: control.endpoint.clone(),
                 admin,
-                connections: 9000,
+                connections: CONNECTIONS as u64,
             },
             threads: Some(2),
             drain_time,
