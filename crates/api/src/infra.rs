@@ -11,7 +11,7 @@ use crate::dhcp_server::{
     DhcpOption, LeaseStorage, LeaseVolume, Reservation, StaticRoute, UnknownClients, exclusions,
 };
 use crate::dns_server::{DnsStaticEntry, ForwardZone};
-use crate::proxy_server::{AppsPorts, ProxyBackend, ProxyEngine};
+use crate::proxy_server::{AppsPorts, LogLevel, ProxyBackend, ProxyEngine};
 use crate::schema::{self, Layout};
 
 /// What a hosted cluster needs on its VLAN.
@@ -347,6 +347,9 @@ pub struct ProxyComponent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub idle_timeout: Option<String>,
+    /// How much the gateway logs. Unset means `info`. A change applies without a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<LogLevel>,
     /// Whether the operator admits the gateway to the namespace of the control plane by a NetworkPolicy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<NetworkPolicyMode>,

@@ -25,9 +25,16 @@ impl Drop for Process {
 
 /// A question for `api.x.example.com`, an address wanted.
 fn question(id: u16) -> Vec<u8> {
+    question_for("api", id)
+}
+
+/// A question for a host of `x.example.com`.
+fn question_for(host: &str, id: u16) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    bytes.extend(b"\x03api\x01x\x07example\x03com\x00\x00\x01\x00\x01");
+    bytes.push(u8::try_from(host.len()).unwrap());
+    bytes.extend(host.as_bytes());
+    bytes.extend(b"\x01x\x07example\x03com\x00\x00\x01\x00\x01");
     bytes
 }
 
@@ -53,12 +60,17 @@ fn free_port() -> u16 {
 
 /// Writes the manifest of a server at this port.
 fn write_manifest(port: u16, directory: &Path) -> PathBuf {
+    write_manifests(port, directory, "")
+}
+
+/// The same with other manifests beside it.
+fn write_manifests(port: u16, directory: &Path, others: &str) -> PathBuf {
     let manifest = directory.join("dnsserver.yaml");
     let text = format!(
         "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: DNSServer\nmetadata: {{name: x-dns}}\nspec:\n\
          \x20 networkConfig: {{serverIP: 127.0.0.1, proxyIP: 127.0.0.9, secondaryNetworkCIDR: 127.0.0.0/8, dnsPort: {port}}}\n\
          \x20 hostedClusterDomain: x.example.com\n\
-         \x20 staticEntries: [{{hostname: api.x.example.com, ip: 127.0.0.9}}]\n"
+         \x20 staticEntries: [{{hostname: api.x.example.com, ip: 127.0.0.9}}]\n{others}"
     );
     // Whole from one moment to the next: nobody reads half of it.
     let draft = directory.join("draft");
@@ -98,10 +110,13 @@ fn start(port: u16, directory: &Path, arguments: &[&str]) -> Process {
 
 /// Asks once by TCP, as a client does that got TC.
 fn by_tcp(port: u16) -> std::io::Result<Vec<u8>> {
+    ask_by_tcp(port, &question(7))
+}
+
+fn ask_by_tcp(port: u16, asked: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    let asked = question(7);
     stream.write_all(&u16::try_from(asked.len()).unwrap().to_be_bytes())?;
-    stream.write_all(&asked)?;
+    stream.write_all(asked)?;
     let mut length = [0; 2];
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -156,6 +171,35 @@ fn another_port_in_the_manifest_is_listened_on_and_the_old_one_is_left() {
     while TcpStream::connect(("127.0.0.1", old)).is_ok() {
         assert!(Instant::now() < deadline, "the old port is still open");
         std::thread::yield_now();
+    }
+}
+
+#[test]
+fn machines_of_the_manifests_have_names_while_they_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let _server = start(port, directory.path(), &[]);
+    until_it_answers(port);
+    let machine = "---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-1}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, macAddress: '02:00:00:00:00:07'}]}}
+  networks: [{name: vlan, multus: {networkName: vlan}}]
+status: {interfaces: [{name: vlan, mac: '02:00:00:00:00:07', ipAddress: 127.0.0.17}]}
+";
+    for (others, known) in [(machine, true), ("", false)] {
+        write_manifests(port, directory.path(), others);
+        let is_known = || {
+            let answer = ask_by_tcp(port, &question_for("worker-1", 7)).unwrap();
+            answers(&answer) == 1 && answer.ends_with(&[127, 0, 0, 17])
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while is_known() != known {
+            assert!(Instant::now() < deadline, "it should be known: {known}");
+            std::thread::yield_now();
+        }
     }
 }
 

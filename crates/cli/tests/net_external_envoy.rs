@@ -1,7 +1,8 @@
-//! `oooi proxy --external-envoy` with a real Envoy that somebody else starts, as in a pod. Needs root and Envoy.
+//! `oooi proxy` with a real Envoy: one that somebody else starts, as in a pod, and one of its own. Needs root and Envoy.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ spec:
   networkConfig: {serverIP: 10.99.0.2/24}
   backends:
     - {name: web, hostname: '*', port: 80, targetService: web, targetPort: 8000, targetNamespace: plane}
+    - {name: api, hostname: api.demo.test, port: 443, targetService: web, targetPort: 8000, targetNamespace: plane}
 ---
 apiVersion: v1
 kind: Service
@@ -64,6 +66,10 @@ impl Pod {
             .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        self.spawn(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Process {
         Process(self.0.run(async move || command.spawn().unwrap()).unwrap())
     }
 
@@ -97,11 +103,70 @@ impl Pod {
     }
 }
 
+fn envoy() -> String {
+    std::env::var("OOOI_ENVOY").unwrap_or_else(|_| {
+        panic!("this test runs a real Envoy: name it by OOOI_ENVOY, such as \"$(testbed/build --where)/bin/envoy\"")
+    })
+}
+
+/// Waits until a file has this text.
+fn until_written(path: &Path, text: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let written = std::fs::read_to_string(path).unwrap();
+        if written.contains(text) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{text:?} is not in {written}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_envoy_of_its_own_is_the_one_that_was_named_or_is_on_the_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("gateway.yaml"), MANIFEST).unwrap();
+    std::fs::create_dir(at("bin")).unwrap();
+    std::os::unix::fs::symlink(envoy(), at("bin/envoy")).unwrap();
+    for (number, named) in [Some(envoy()), None].into_iter().enumerate() {
+        let pod = Pod::new();
+        let _backend = pod.start("python3", &["-m", "http.server", "--bind", "10.99.0.1", "8000"]);
+        let log = at(&format!("{number}.log"));
+        let mut gateway = Command::new(env!("CARGO_BIN_EXE_oooi"));
+        gateway
+            .args([
+                "proxy",
+                "--engine=envoy",
+                "--metrics-port=9191",
+                "--proxy-log-level=debug",
+                "-f",
+            ])
+            .arg(at("gateway.yaml"))
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap());
+        match named {
+            Some(envoy) => gateway.arg("--envoy").arg(envoy),
+            None => gateway.env("PATH", at("bin")),
+        };
+        let _gateway = pod.spawn(gateway);
+        pod.until("http://127.0.0.1:9191/readyz", "200");
+        pod.until("http://10.99.0.2/", "200");
+        // The resource says nothing of the level, and by default Envoy says nothing of this one.
+        until_written(&log, "[debug]");
+
+        let mut refused = Command::new("curl");
+        refused.args(["-sk", "-m", "5", "--resolve", "unknown.demo.test:443:10.99.0.2"]);
+        refused.arg("https://unknown.demo.test/");
+        let status = pod.0.run(async move || refused.status().unwrap()).unwrap();
+        assert!(!status.success());
+        until_written(&log, "name=unknown.demo.test");
+    }
+}
+
 #[test]
 fn an_envoy_beside_the_process_gets_its_configuration_and_its_state_is_republished() {
-    let envoy = std::env::var("OOOI_ENVOY").unwrap_or_else(|_| {
-        panic!("this test runs a real Envoy: name it by OOOI_ENVOY, such as \"$(testbed/build --where)/bin/envoy\"")
-    });
+    let envoy = envoy();
     let oooi = env!("CARGO_BIN_EXE_oooi");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -110,7 +175,7 @@ fn an_envoy_beside_the_process_gets_its_configuration_and_its_state_is_republish
 
     // What the init container runs: it asks nobody, so that it works while the API server is away.
     let written = Command::new(oooi)
-        .args(["proxy", "--namespace=clusters", "--name=x"])
+        .args(["proxy", "--namespace=clusters", "--proxy-name=x"])
         .arg(format!("--write-bootstrap={bootstrap}"))
         .output()
         .unwrap();

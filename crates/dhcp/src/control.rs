@@ -1,7 +1,7 @@
 //! What people ask of a running server: a socket beside its journal.
 //!
 //! The server holds the journal's lock, so whoever wants to release a lease has to ask it. One line in, one line
-//! out: `release 192.168.100.10` is answered by `released`, `no lease`, or `what?`.
+//! out: `release 192.168.100.10` is answered by `released`, `no lease`, `not stored`, or `what?`.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -21,8 +21,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Something to do for a person.
 #[derive(Debug)]
 pub enum Command {
-    /// Free an address; the answer says whether anybody had it.
-    Release(Ipv4Addr, oneshot::Sender<bool>),
+    /// Free an address; the answer comes when that is stored, or cannot be.
+    Release(Ipv4Addr, oneshot::Sender<Released>),
+}
+
+/// What came of freeing an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It is free, and stored as free.
+    Stored,
+    /// Nobody had it.
+    NoLease,
+    /// It could not be stored: whoever had it has it still.
+    NotStored,
+}
+
+impl Released {
+    const ALL: [Released; 3] = [Released::Stored, Released::NoLease, Released::NotStored];
+
+    /// The answer on the socket.
+    fn line(self) -> &'static str {
+        match self {
+            Released::Stored => "released",
+            Released::NoLease => "no lease",
+            Released::NotStored => "not stored",
+        }
+    }
 }
 
 /// Listens in a state directory until the receiver is dropped. Must be called inside a tokio runtime.
@@ -66,7 +90,7 @@ async fn serve(mut stream: UnixStream, commands: &mpsc::Sender<Command>) -> io::
         .strip_prefix("release ")
         .and_then(|address| address.parse().ok());
     let answer = match address {
-        None => "what?\n",
+        None => "what?",
         Some(address) => {
             let (sender, answer) = oneshot::channel();
             let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
@@ -74,27 +98,23 @@ async fn serve(mut stream: UnixStream, commands: &mpsc::Sender<Command>) -> io::
                 .send(Command::Release(address, sender))
                 .await
                 .map_err(|_| io::ErrorKind::BrokenPipe)?;
-            if answer.await.map_err(gone)? {
-                "released\n"
-            } else {
-                "no lease\n"
-            }
+            answer.await.map_err(gone)?.line()
         }
     };
-    writer.write_all(answer.as_bytes()).await
+    writer.write_all(format!("{answer}\n").as_bytes()).await
 }
 
-/// Asks the server of a state directory to free an address. False if nobody had it.
-pub fn release(directory: &Path, address: Ipv4Addr) -> io::Result<bool> {
+/// Asks the server of a state directory to free an address.
+pub fn release(directory: &Path, address: Ipv4Addr) -> io::Result<Released> {
     use std::io::{BufRead, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(directory.join(FILE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(stream, "release {address}")?;
     let mut answer = String::new();
     std::io::BufReader::new(&stream).read_line(&mut answer)?;
-    match answer.trim() {
-        "released" => Ok(true),
-        "no lease" => Ok(false),
-        other => Err(io::Error::other(format!("the server answered `{other}`"))),
-    }
+    let answer = answer.trim();
+    let known = Released::ALL
+        .into_iter()
+        .find(|released| released.line() == answer);
+    known.ok_or_else(|| io::Error::other(format!("the server answered `{answer}`")))
 }

@@ -4,14 +4,15 @@
 //! only way in. A record keeps its place as long as its address has one, and the indexes name places: to renew a
 //! lease touches none of them. Two queues by expiry say which address has been unused for longest: one of records
 //! that a store keeps, one of offers, which only memory knows. Offers are bounded: beyond [`MAX_OFFERS`] the oldest
-//! is forgotten, so that a flood of made-up clients costs no more than that.
+//! is forgotten, so that a flood of made-up clients costs no more than that. An offer of an address that was a lease
+//! covers that record and does not end what it says: if nothing is stored after the offer, the record still counts.
 //!
 //! The table holds facts, no policy: whether an address may be given to a client is decided in `respond`.
 
 mod index;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use crate::mac::Mac;
 use crate::time::Timestamp;
 use index::{Hashing, Index};
 
-/// So long a store may be silent before it is doubted how long it was: a server that starts again at once writes nothing.
+/// After such a silence of the store what is owed to it is written at once; a server that starts again sooner writes
+/// nothing before it has something to write.
 const DOUBTFUL: Duration = Duration::from_secs(60);
 
 /// The most offers that are remembered at once.
@@ -41,8 +43,12 @@ pub struct Leases {
     hashing: Hashing,
     stored: BTreeSet<(Timestamp, Ipv4Addr)>,
     offers: BTreeSet<(Timestamp, Ipv4Addr)>,
+    /// The leases in whose place there are offers.
+    covered: HashMap<Ipv4Addr, Lease>,
     /// No address that another client had is given away before this moment.
     hold_expired_until: Timestamp,
+    /// Leases that last longer than the store knows.
+    owed: Vec<Lease>,
     fresh: Fresh,
 }
 
@@ -91,18 +97,12 @@ impl Leases {
     }
 
     /// The wall clock may have jumped since the `newest` moment that the store has seen, while no server ran: what was a
-    /// lease then has as long left as it had. Gives those leases to be stored as of `now`, in their order: what is
-    /// written makes a later moment the newest one, so that another start does not count the same time again.
-    pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) -> Vec<Lease> {
+    /// lease then has as long left as it had. Those leases are [owed](Self::owed) to the store. True if that should not
+    /// wait for another lease.
+    pub fn doubt_time_since(&mut self, newest: Timestamp, now: Timestamp) -> bool {
         let unseen = now.since(newest);
-        if unseen < DOUBTFUL {
-            return Vec::new();
-        }
-        let mut doubtful: Vec<Lease> = self
-            .iter()
-            .filter(|lease| lease.is_live(newest))
-            .cloned()
-            .collect();
+        let live = |lease: &&Lease| lease.is_live(newest);
+        let mut doubtful: Vec<Lease> = self.iter().filter(live).cloned().collect();
         let latest = doubtful.iter().map(|lease| lease.since).max();
         let until_now = now.since(latest.unwrap_or(now));
         for lease in &mut doubtful {
@@ -111,7 +111,23 @@ impl Leases {
             // In memory only once it is stored: what is recent is confirmed as stored.
             lease.since = lease.since.after(until_now);
         }
-        doubtful
+        self.owed = doubtful;
+        unseen >= DOUBTFUL && !self.owed.is_empty()
+    }
+
+    /// What has to be stored together with whatever is stored next, and before it: leases whose end was put off. What is
+    /// written makes a later moment the newest one, from which on the next start counts.
+    pub fn owed(&self, now: Timestamp) -> Vec<Lease> {
+        let still = |lease: &&Lease| {
+            let held = self.get(lease.address).filter(|held| held.is_live(now));
+            held.is_some_and(|held| held.expires == lease.expires && held.same_client(lease))
+        };
+        self.owed.iter().filter(still).cloned().collect()
+    }
+
+    /// Nothing is owed to the store any more.
+    pub fn settled(&mut self) {
+        self.owed = Vec::new();
     }
 
     /// No address that another client had is given away before `until`, nor before what was said earlier.
@@ -121,7 +137,8 @@ impl Leases {
 
     /// Whether another client has the address of a lease, or had it and it is not known to be over.
     pub fn is_kept(&self, lease: &Lease, now: Timestamp) -> bool {
-        lease.is_live(now) || lease.state == State::Bound && now < self.hold_expired_until
+        let was_lease = || lease.state == State::Bound || self.covered.contains_key(&lease.address);
+        lease.is_live(now) || now < self.hold_expired_until && was_lease()
     }
 
     /// The record of an address.
@@ -204,7 +221,10 @@ impl Leases {
         while self.offers.len() > MAX_OFFERS
             && let Some(&(_, oldest)) = self.offers.first()
         {
-            self.forget(oldest);
+            match self.covered.remove(&oldest) {
+                Some(lease) => self.put(lease),
+                None => self.forget(oldest),
+            }
         }
     }
 
@@ -221,8 +241,12 @@ impl Leases {
         if let Some(record) = self.records.get_mut(place) {
             let same_client = record.id == lease.id && lease.state != State::Declined;
             let same_hardware = record.mac == lease.mac;
+            let is_stored = lease.state.is_stored();
             let former = std::mem::replace(record, lease);
             self.queue(former.state).remove(&(former.expires, former.address));
+            if is_stored {
+                self.covered.remove(&former.address);
+            }
             if !same_client {
                 self.by_id.remove(self.hashing.id(&former.id), place);
             }
@@ -230,6 +254,9 @@ impl Leases {
                 self.by_mac.remove(self.hashing.mac(former.mac), place);
                 self.by_mac
                     .add(&self.records, place, |lease| self.hashing.mac(lease.mac));
+            }
+            if !is_stored && former.state == State::Bound {
+                self.covered.insert(former.address, former);
             }
         }
         place
@@ -242,6 +269,7 @@ impl Leases {
             return;
         };
         self.queue(lease.state).remove(&(lease.expires, address));
+        self.covered.remove(&address);
         self.by_address.remove(self.hashing.address(address), place);
         self.by_id.remove(self.hashing.id(&lease.id), place);
         self.by_mac.remove(self.hashing.mac(lease.mac), place);
@@ -291,16 +319,19 @@ impl Leases {
     }
 
     fn longest_unused(&self, config: &Config, now: Timestamp) -> Option<Ipv4Addr> {
+        let held = now < self.hold_expired_until;
         // Addresses that left the pool while they were in use are passed over until `adopt` forgets them.
+        let may_be =
+            |address: &Ipv4Addr| config.is_dynamic(*address) && !(held && self.covered.contains_key(address));
         let expired = |queue: &BTreeSet<(Timestamp, Ipv4Addr)>| {
             let mut expired = queue
                 .iter()
                 .take_while(|(expires, _)| *expires <= now)
                 .map(|(_, address)| *address);
-            expired.find(|address| config.is_dynamic(*address))
+            expired.find(may_be)
         };
         let offer = expired(&self.offers);
-        if now < self.hold_expired_until {
+        if held {
             return offer;
         }
         offer.or_else(|| expired(&self.stored))

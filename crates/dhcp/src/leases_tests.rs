@@ -54,12 +54,57 @@ fn no_expired_address_changes_hands_while_expiries_are_held() {
 }
 
 #[test]
+fn an_offer_that_nothing_followed_ends_no_hold_of_the_lease_before_it() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    let over = lease(10, 1, State::Bound, later(5));
+    let claim = lease(10, 1, State::Offered, later(40));
+    for after in [None, Some(over.released(later(50)))] {
+        let mut leases = Leases::new(&config, vec![over.clone()], NOW);
+        leases.put(claim.clone());
+        leases.put(claim.clone());
+        leases.hold_expired_until(later(100));
+        let freed = after.is_some();
+        after.into_iter().for_each(|after| leases.put(after));
+        assert_eq!(
+            leases.is_kept(leases.get(address(10)).unwrap(), later(99)),
+            !freed
+        );
+        assert_eq!(leases.free(&config, later(99)), None);
+        assert_eq!(leases.free(&config, later(100)), Some(address(10)));
+    }
+    let mut leases = Leases::new(&config, vec![], NOW);
+    leases.put(claim);
+    leases.hold_expired_until(later(100));
+    assert_eq!(
+        leases.free(&config, later(99)),
+        Some(address(10)),
+        "it never was a lease"
+    );
+}
+
+#[test]
+fn a_lease_outlives_an_offer_that_is_forgotten_for_want_of_room() {
+    let config = fixture::config(|_| {});
+    let over = lease(10, 1, State::Bound, later(5));
+    let mut leases = Leases::new(&config, vec![over.clone()], NOW);
+    leases.put(lease(10, 1, State::Offered, later(40)));
+    for n in 0..MAX_OFFERS as u32 {
+        let mut offer = lease(0, 2, State::Offered, later(50));
+        offer.address = Ipv4Addr::from(n);
+        leases.put(offer);
+    }
+    assert_eq!(leases.get(address(10)), Some(&over));
+    assert!(leases.covered.is_empty());
+}
+
+#[test]
 fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_had_left() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let stored = vec![lease(10, 1, State::Bound, later(50))];
     let (newest, day) = (later(20), 86_400);
     let mut leases = Leases::new(&config, stored, later(day));
-    let held = leases.doubt_time_since(newest, later(day));
+    assert!(leases.doubt_time_since(newest, later(day)));
+    let held = leases.owed(later(day));
     assert_eq!(leases.free(&config, later(day + 29)), None);
     assert_eq!(leases.free(&config, later(day + 30)), Some(address(10)));
 
@@ -83,7 +128,8 @@ fn another_start_without_a_client_in_between_counts_no_time_twice() {
     for start in [day, day + 5, 2 * day, 3 * day] {
         let newest = stored.iter().map(|lease| lease.since).max().unwrap();
         let mut leases = Leases::new(&config, stored.clone(), later(start));
-        for held in leases.doubt_time_since(newest, later(start)) {
+        leases.doubt_time_since(newest, later(start));
+        for held in leases.owed(later(start)) {
             stored.retain(|lease| lease.address != held.address);
             leases.put(held.clone());
             stored.push(held);
@@ -104,10 +150,22 @@ fn a_clock_that_jumped_by_less_than_a_lease_takes_nothing_off_it() {
 }
 
 #[test]
-fn a_server_that_starts_again_at_once_doubts_nothing() {
-    let config = fixture::config(|_| {});
-    let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(50))], later(9));
-    assert_eq!(leases.doubt_time_since(NOW, later(9)), []);
+fn a_server_that_starts_again_at_once_owes_the_store_what_it_doubts_until_something_is_stored() {
+    let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.11".into());
+    let stored = vec![
+        lease(10, 1, State::Bound, later(50)),
+        lease(11, 2, State::Bound, later(50)),
+    ];
+    let mut leases = Leases::new(&config, stored, later(9));
+    assert!(!leases.doubt_time_since(NOW, later(9)), "it can wait");
+    assert_eq!(leases.free(&config, later(58)), None);
+    let [one, two] = leases.owed(later(9)).try_into().unwrap();
+    assert_eq!((one.expires, one.since), (later(59), later(9)));
+    leases.put(lease(10, 1, State::Bound, later(90)));
+    assert_eq!(leases.owed(later(30)), [two], "the other one was renewed");
+    assert_eq!(leases.owed(later(59)), [], "it is over");
+    leases.settled();
+    assert_eq!(leases.owed(later(30)), []);
 }
 
 #[test]
@@ -133,7 +191,8 @@ fn what_a_replica_with_another_clock_gave_lasts_as_long_from_when_it_is_heard_of
 fn a_lease_that_was_over_when_the_store_was_last_written_is_in_no_doubt() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let mut leases = Leases::new(&config, vec![lease(10, 1, State::Bound, later(5))], later(90));
-    assert_eq!(leases.doubt_time_since(later(10), later(90)), []);
+    assert!(!leases.doubt_time_since(later(10), later(90)));
+    assert_eq!(leases.owed(later(90)), []);
     assert_eq!(leases.free(&config, later(90)), Some(address(10)));
 }
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::control;
+use crate::control::{self, Released};
 use crate::lease::Lease;
 use crate::store::StoreError;
 use crate::store::journal::{Journal, Unusable};
@@ -23,6 +23,9 @@ pub enum LedgerError {
         /// What went wrong.
         source: std::io::Error,
     },
+    /// The running server cannot write.
+    #[error("{0} is not free: the running server cannot store leases now, and its log says why")]
+    NotStored(Ipv4Addr),
 }
 
 /// Every lease, by address. A running server is not disturbed.
@@ -39,8 +42,12 @@ pub fn release(directory: &Path, address: Ipv4Addr, now: Timestamp) -> Result<bo
     let mut journal = match Journal::open(directory) {
         Err(StoreError::Journal(Unusable::Locked { .. })) => {
             let path = directory.join(control::FILE).display().to_string();
-            return control::release(directory, address)
-                .map_err(|source| LedgerError::Server { path, source });
+            let asked = control::release(directory, address);
+            return match asked.map_err(|source| LedgerError::Server { path, source })? {
+                Released::Stored => Ok(true),
+                Released::NoLease => Ok(false),
+                Released::NotStored => Err(LedgerError::NotStored(address)),
+            };
         }
         opened => opened?,
     };
@@ -92,14 +99,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let _journal = Journal::open(directory.path()).unwrap();
         let mut commands = control::listen(directory.path()).unwrap();
-        let path = directory.path().to_owned();
         let address = Ipv4Addr::new(10, 0, 0, 9);
-        let asked = tokio::task::spawn_blocking(move || release(&path, address, Timestamp(0)));
-        let Some(control::Command::Release(asked_for, answer)) = commands.recv().await else {
-            panic!("no command")
+        let mut asked = async |said: Released| {
+            let path = directory.path().to_owned();
+            let asked = tokio::task::spawn_blocking(move || release(&path, address, Timestamp(0)));
+            let Some(control::Command::Release(asked_for, answer)) = commands.recv().await else {
+                panic!("no command")
+            };
+            assert_eq!(asked_for, address);
+            answer.send(said).unwrap();
+            asked.await.unwrap()
         };
-        assert_eq!(asked_for, address);
-        answer.send(true).unwrap();
-        assert!(asked.await.unwrap().unwrap());
+        assert!(asked(Released::Stored).await.unwrap());
+        assert!(!asked(Released::NoLease).await.unwrap());
+        let error = asked(Released::NotStored).await.unwrap_err().to_string();
+        assert!(error.starts_with("10.0.0.9 is not free"), "{error}");
     }
 }

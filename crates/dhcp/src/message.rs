@@ -227,6 +227,17 @@ impl<'a> Message<'a> {
     }
 }
 
+/// The transaction of a packet that may be no message, if it reaches so far.
+pub(crate) fn xid(packet: &[u8]) -> Option<[u8; 4]> {
+    packet.get(4..8)?.try_into().ok()
+}
+
+/// The hardware address in a packet that may be no message, if it reaches so far and is of Ethernet.
+pub(crate) fn mac(packet: &[u8]) -> Option<Mac> {
+    let bytes = packet.get(28..34).filter(|_| packet.get(1..3) == Some(&[1, 6]))?;
+    bytes.try_into().ok().map(Mac)
+}
+
 /// The fixed fields, whose positions are checked when the program is compiled.
 struct Header<'a>(&'a [u8; HEADER]);
 

@@ -32,6 +32,19 @@ fn a_message_is_read_field_by_field() {
 }
 
 #[test]
+fn who_sent_a_packet_that_is_no_message_is_read_as_far_as_it_goes() {
+    let packet = full();
+    let read = |length| (xid(&packet[..length]), mac(&packet[..length]));
+    let sent = Message::parse(&packet).unwrap().xid;
+    assert_eq!(read(7), (None, None));
+    assert_eq!(read(33), (Some(sent), None));
+    assert_eq!(read(34), (Some(sent), Some(MAC)));
+    let mut token_ring = packet.clone();
+    token_ring[1] = 6;
+    assert_eq!(mac(&token_ring), None);
+}
+
+#[test]
 fn every_prefix_of_a_message_is_refused_or_read_without_harm() {
     let packet = full();
     for length in 0..packet.len() {

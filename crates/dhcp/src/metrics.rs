@@ -25,6 +25,12 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct IgnoredLabel {
+    r#type: &'static str,
+    reason: &'static str,
+}
+
 /// Counters by the number of a message type; those of types that are not counted belong to no family.
 type ByType = [Counter; 9];
 
@@ -33,7 +39,7 @@ type ByType = [Counter; 9];
 pub struct Metrics {
     received: ByType,
     sent: ByType,
-    ignored: HashMap<Silence, Counter>,
+    ignored: HashMap<(MessageType, Silence), Counter>,
     malformed: Family<ReasonLabel, Counter>,
     pub(crate) latency: Histogram,
     pub(crate) store_latency: Histogram,
@@ -57,7 +63,7 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("oooi_dhcp");
         let received = Family::<TypeLabel, Counter>::default();
         let sent = Family::<TypeLabel, Counter>::default();
-        let ignored = Family::<ReasonLabel, Counter>::default();
+        let ignored = Family::<IgnoredLabel, Counter>::default();
         let of_type = |family: &Family<TypeLabel, Counter>, kinds: &[MessageType]| {
             let mut counters = ByType::default();
             for kind in kinds {
@@ -74,18 +80,20 @@ impl Metrics {
             let reason = example.label();
             drop(malformed.get_or_create(&ReasonLabel { reason }));
         }
+        let asked = [Discover, Request, Decline, Release, Inform];
+        let pairs = asked
+            .iter()
+            .flat_map(|kind| Silence::ALL.map(|silence| (*kind, silence)));
         let metrics = Metrics {
-            received: of_type(&received, &[Discover, Request, Decline, Release, Inform]),
+            received: of_type(&received, &asked),
             sent: of_type(&sent, &[Offer, Ack, Nak]),
-            ignored: Silence::ALL
-                .iter()
-                .map(|silence| {
-                    (
-                        *silence,
-                        ignored.get_or_create_owned(&ReasonLabel {
-                            reason: silence.label(),
-                        }),
-                    )
+            ignored: pairs
+                .map(|(kind, silence)| {
+                    let label = IgnoredLabel {
+                        r#type: kind.label(),
+                        reason: silence.label(),
+                    };
+                    ((kind, silence), ignored.get_or_create_owned(&label))
                 })
                 .collect(),
             malformed,
@@ -109,7 +117,7 @@ impl Metrics {
         registry.register("messages_sent", "Answers, by type", sent);
         registry.register(
             "messages_ignored",
-            "Messages that got no answer, by reason",
+            "Messages that got no answer, by type and reason",
             ignored,
         );
         registry.register(
@@ -195,8 +203,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn ignored(&self, silence: Silence) {
-        if let Some(counter) = self.ignored.get(&silence) {
+    pub(crate) fn ignored(&self, kind: MessageType, silence: Silence) {
+        if let Some(counter) = self.ignored.get(&(kind, silence)) {
             counter.inc();
         }
     }

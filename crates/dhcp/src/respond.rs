@@ -188,14 +188,19 @@ fn decide(
     if message.server.is_some_and(|chosen| chosen != *server) {
         return Err(Silence::OtherServer);
     }
-    // A client that speaks to this server alone, by option 54 or by address, is answered by this server.
+    // A client that speaks to this server alone, by option 54 or by address, is answered by this server; one whose
+    // server is gone, and that asks everybody to extend the lease that it has, by any.
     let shared = match message.kind {
         MessageType::Discover => true,
         MessageType::Request => message.server.is_none() && arrival == Arrival::Broadcast,
         _ => false,
     };
+    let extends = || {
+        let lease = view.leases.get(message.ciaddr);
+        lease.is_some_and(|lease| client.owns(lease) && lease.is_active(view.now))
+    };
     let own = replicas.iter().position(|replica| replica == server).unwrap_or(0);
-    if shared && !split::serves(own, replicas.len(), client.id, message.secs) {
+    if shared && !split::serves(own, replicas.len(), client.id, message.secs) && !extends() {
         return Err(Silence::OtherReplica);
     }
     match message.kind {

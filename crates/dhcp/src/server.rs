@@ -11,6 +11,7 @@ mod desk;
 mod lines;
 mod rogues;
 mod standing;
+mod unfreed;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,14 +20,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oooi_api::report::Report;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
 use crate::config::Config;
-use crate::control::Command;
+use crate::control::{Command, Released};
 use crate::lease::Lease;
 use crate::mac::Mac;
 use crate::machines::Machines;
+use crate::message::MessageType;
 use crate::metrics::Metrics;
 use crate::respond::MAX_PER_MAC;
 use crate::socket::{Inbox, Outbox, Ready, Socket};
@@ -142,8 +144,8 @@ pub async fn run<S: LeaseStore>(
 #[derive(Debug, Default)]
 struct Batch {
     leases: Vec<Lease>,
-    /// The answer to each lease; nothing for what needs none.
-    answer_of: Vec<Option<Answer>>,
+    /// Who waits for each lease.
+    waiting: Vec<Waiting>,
     answers: Outbox,
     /// When its first message came in.
     since: Option<Instant>,
@@ -166,11 +168,26 @@ impl Batch {
     }
 }
 
+/// Who wants to know whether a lease is stored.
+#[derive(Debug)]
+enum Waiting {
+    /// Nobody.
+    Nobody,
+    /// A client.
+    Client(Answer),
+    /// Whoever freed it by hand.
+    Person(oneshot::Sender<Released>),
+    /// Nobody, since its machine is gone: what is not stored is tried again.
+    Machine,
+}
+
 /// An answer that waits for a commit.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     /// Its place among the answers.
     place: usize,
+    /// What the client asked by.
+    kind: MessageType,
     /// The transaction that it ends.
     xid: [u8; 4],
 }

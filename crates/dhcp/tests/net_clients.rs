@@ -327,6 +327,21 @@ fn another_server_on_the_link_is_reported_by_its_answers_and_by_clients_that_cho
 }
 
 #[test]
+fn a_packet_that_is_no_message_is_in_the_log_with_its_sender() {
+    let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(SPEC));
+    let _server = serve(&lan, &home.spec(), &home.state());
+    let station = lan.attach();
+    let packet = Packet::new(MessageType::Discover, Mac([2, 0, 0, 0, 0, 9]));
+    let packet = packet.at(4, &[0xab, 0xcd, 0, 1]).build();
+    station.broadcast(68, 67, &packet[..100]);
+    let says = |line: &str| {
+        let parts = ["ignored a packet", "02:00:00:00:00:09", "abcd0001", "truncated"];
+        parts.iter().all(|part| line.contains(part))
+    };
+    await_that("it is logged", || home.log().lines().any(says));
+}
+
+#[test]
 fn a_change_of_the_manifest_applies_without_a_restart_and_a_bad_one_does_not() {
     let (mut lan, home) = (
         Lan::new("192.168.100.2/24"),

@@ -8,13 +8,14 @@ mod netns;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netns::relay::Relay;
 use netns::{Lan, Namespace, await_that};
 use oooi_api::dhcp_server::{DhcpServerSpec, UnknownClients};
 use oooi_api::report::Recorded;
 use oooi_dhcp::config::Config;
+use oooi_dhcp::control::{Command, Released};
 use oooi_dhcp::lease::{Lease, State};
 use oooi_dhcp::mac::Mac;
 use oooi_dhcp::machines::{Machine, Machines};
@@ -33,6 +34,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 const WORKER: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const NEWCOMER: Mac = Mac([2, 0, 0, 0, 0, 3]);
 
 fn ip(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 100, last)
@@ -70,6 +72,7 @@ struct World<'a> {
     station: &'a Namespace,
     relay: &'a Relay,
     machines: &'a watch::Sender<Arc<Machines>>,
+    commands: &'a mpsc::Sender<Command>,
     failing: &'a AtomicBool,
     held: &'a watch::Sender<bool>,
     shared: &'a Shared,
@@ -89,9 +92,26 @@ impl World<'_> {
         self.metrics_page().lines().any(|found| found == line)
     }
 
-    /// How many messages got no answer since their lease was not stored.
+    /// Frees an address by hand.
+    fn release(&self, address: Ipv4Addr) -> Released {
+        let (sender, answer) = oneshot::channel();
+        let command = Command::Release(address, sender);
+        self.commands.blocking_send(command).unwrap();
+        answer.blocking_recv().unwrap()
+    }
+
+    /// Gives a client a lease.
+    fn bind(&self, mac: Mac) -> Ipv4Addr {
+        self.relay.discover(mac);
+        let address = self.relay.expect("an offer").yiaddr();
+        self.relay.select(mac, address);
+        assert_eq!(self.relay.expect("an ACK").kind(), 5);
+        address
+    }
+
+    /// How many requests got no answer since their lease was not stored.
     fn not_stored(&self) -> u64 {
-        let name = "oooi_dhcp_messages_ignored_total{reason=\"not_stored\"} ";
+        let name = "oooi_dhcp_messages_ignored_total{type=\"request\",reason=\"not_stored\"} ";
         let page = self.metrics_page();
         let value = page.lines().find_map(|line| line.strip_prefix(name));
         value.unwrap().parse().unwrap()
@@ -138,6 +158,7 @@ fn with_past(
     assert_eq!(filled.block_on(shared.store().commit(stored)).unwrap(), []);
     let (_config, config) = watch::channel(Arc::new(Config::from_spec(&fixture::spec(more), &[]).unwrap()));
     let (machines, index) = watch::channel(Arc::new(known));
+    let (command, commands) = mpsc::channel(1);
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let seen = metrics.clone();
@@ -159,7 +180,6 @@ fn with_past(
                     .unwrap();
                 runtime.block_on(async {
                     let socket = Socket::open("br0").unwrap();
-                    let (_commands, commands) = mpsc::channel(1);
                     let feeds = Feeds {
                         config,
                         machines: index,
@@ -177,6 +197,7 @@ fn with_past(
             station: &station,
             relay: &relay,
             machines: &machines,
+            commands: &command,
             failing: &failing,
             held: &hold,
             shared: &shared,
@@ -360,6 +381,16 @@ fn a_full_pool_is_said_once() {
                         && report.counts["totalLeases"] == 1
                 })
             });
+            for line in [
+                "oooi_dhcp_pool_addresses 1",
+                "oooi_dhcp_pool_exhausted 1",
+                "oooi_dhcp_leases_active 1",
+                "oooi_dhcp_offers 0",
+                "oooi_dhcp_messages_ignored_total{type=\"discover\",reason=\"no_free_address\"} 2",
+                "oooi_dhcp_messages_ignored_total{type=\"request\",reason=\"no_free_address\"} 0",
+            ] {
+                assert!(world.metric(line), "{line} in {}", world.metrics_page());
+            }
         },
     );
 }
@@ -424,14 +455,204 @@ fn a_lease_stands_while_its_renewal_under_another_identifier_is_not_stored() {
 }
 
 #[test]
-fn another_server_is_reported_at_once() {
+fn another_server_is_reported_at_once_and_one_that_is_known_is_not() {
+    let mut machines = Machines::complete([]);
+    machines.servers.insert(ip(5));
+    with_past(
+        &[],
+        machines,
+        |spec| {
+            spec.network_config.additional_server_ips = vec!["192.168.100.3".into()];
+            spec.network_config.known_servers = vec!["192.168.100.4".into()];
+        },
+        |world| {
+            await_that("the server runs", || world.count("rogueServers") == Some(0));
+            let choose = |server| {
+                let other = Packet::new(MessageType::Request, WORKER).server(server);
+                world.relay.send(other.requested(ip(10)));
+            };
+            // A replica, one that the specification names, one of the same namespace, and a stranger.
+            [3, 4, 5, 77].map(ip).into_iter().for_each(choose);
+            await_that("the report says so", || world.count("rogueServers") == Some(1));
+            assert!(world.metric("oooi_dhcp_rogue_servers 1"));
+            assert!(world.metric("oooi_dhcp_rogue_answers_total 1"));
+            let line = "oooi_dhcp_messages_ignored_total{type=\"request\",reason=\"other_server\"} 4";
+            assert!(world.metric(line), "each was heard");
+            let [event] = &world.report.events()[..] else {
+                panic!("{:?}", world.report.events())
+            };
+            assert_eq!(event.reason, "RogueServer");
+            for part in ["192.168.100.77", "networkConfig.knownServers"] {
+                assert!(event.message.contains(part), "{}", event.message);
+            }
+        },
+    );
+}
+
+#[test]
+fn in_an_outage_of_a_shared_store_leases_are_renewed_and_nothing_new_is_given() {
     with_server(
         |_| {},
         |world| {
-            await_that("the server runs", || world.count("rogueServers") == Some(0));
-            let other = Packet::new(MessageType::Request, WORKER).server(ip(77));
-            world.relay.send(other.requested(ip(10)));
-            await_that("the report says so", || world.count("rogueServers") == Some(1));
+            let address = world.bind(WORKER);
+            world.relay.discover(STRANGER);
+            let offered = world.relay.expect("an offer").yiaddr();
+            world.shared.go_away();
+            await_that("the server knows", || world.metric("oooi_dhcp_store_available 0"));
+            // Under another name, so that what is stored already is not enough.
+            let renewal = Packet::new(MessageType::Request, WORKER).ciaddr(address);
+            world.relay.send(renewal.option(12, b"renamed"));
+            let ack = world.relay.expect("an ACK");
+            assert_eq!((ack.kind(), ack.yiaddr()), (5, address));
+            let name = || world.lease(address).unwrap().host_name;
+            assert_eq!(name(), None, "it is not written yet");
+            world.relay.select(STRANGER, offered);
+            assert!(world.relay.receive().is_none(), "it was offered before");
+            world.relay.discover(NEWCOMER);
+            assert!(world.relay.receive().is_none(), "it is new");
+            let rapid = Packet::new(MessageType::Discover, NEWCOMER).option(80, &[]);
+            world.relay.send(rapid);
+            assert!(world.relay.receive().is_none(), "it is new and in a hurry");
+            await_that("the report says so", || world.count("storeFailing") == Some(1));
+            assert_eq!(world.count("activeLeases"), Some(1));
+
+            world.shared.come_back();
+            await_that("the server knows", || world.metric("oooi_dhcp_store_available 1"));
+            assert_eq!(name().as_deref(), Some("renamed"));
+            world.relay.select(STRANGER, offered);
+            assert_eq!(world.relay.expect("an ACK").kind(), 5);
+            world.bind(NEWCOMER);
+            await_that("the report says so", || world.count("storeFailing") == Some(0));
+        },
+    );
+}
+
+#[test]
+fn after_an_outage_no_address_that_was_a_lease_changes_hands_for_a_lease_time() {
+    let (now, over) = (Timestamp::wall(), Timestamp(Timestamp::wall().0 - 3_600_000));
+    let expired = |last: u8, mac: Mac| Lease {
+        address: ip(last),
+        mac,
+        id: [1, 2, 0, 0, 0, 0, mac.0[5]].into(),
+        machine: false,
+        since: over,
+        expires: over.after(Duration::from_secs(10)),
+        ..battery::lease(0, 1, State::Bound)
+    };
+    // The last one tells the server that the store was written to just now.
+    let stored = [
+        expired(10, WORKER),
+        expired(11, NEWCOMER),
+        expired(12, STRANGER).released(now),
+    ];
+    with_past(
+        &stored,
+        Machines::default(),
+        |spec| {
+            spec.lease_config.range_end = "192.168.100.11".into();
+            spec.lease_config.lease_time = "10s".into();
+        },
+        |world| {
+            await_that("the server runs", || world.count("activeLeases") == Some(0));
+            world.shared.go_away();
+            await_that("the server knows", || world.metric("oooi_dhcp_store_available 0"));
+            // Another replica may have renewed it, and that may be lost.
+            world
+                .relay
+                .send(Packet::new(MessageType::Request, WORKER).ciaddr(ip(10)));
+            assert!(world.relay.receive().is_none(), "it is over by what is known");
+            let back = Instant::now();
+            world.shared.come_back();
+            await_that("the server knows", || world.metric("oooi_dhcp_store_available 1"));
+            world.relay.discover(STRANGER);
+            assert!(world.relay.receive().is_none(), "both addresses are held");
+            assert_eq!(world.bind(WORKER), ip(10), "its own client gets it again");
+            let mut offered = None;
+            await_that("a lease time is over", || {
+                world.relay.discover(STRANGER);
+                offered = world.relay.receive().map(|offer| offer.yiaddr());
+                offered.is_some()
+            });
+            assert_eq!(offered, Some(ip(11)));
+            let held = back.elapsed();
+            assert!(held >= Duration::from_secs(10), "{held:?}");
+        },
+    );
+}
+
+#[test]
+fn an_address_is_said_to_be_free_when_that_is_stored() {
+    with_server(
+        |_| {},
+        |world| {
+            let address = world.bind(WORKER);
+            world.failing.store(true, Ordering::SeqCst);
+            assert_eq!(world.release(address), Released::NotStored);
+            assert_eq!(world.lease(address).unwrap().state, State::Bound);
+            world.failing.store(false, Ordering::SeqCst);
+            assert_eq!(world.release(address), Released::Stored);
+            assert_eq!(world.lease(address).unwrap().state, State::Released);
+            assert_eq!(world.release(address), Released::NoLease);
+        },
+    );
+}
+
+#[test]
+fn a_lease_whose_machine_went_while_nothing_could_be_stored_is_freed_later() {
+    let machine = Machine {
+        name: "worker-1".into(),
+        address: None,
+    };
+    with_past(
+        &[],
+        Machines::complete([(WORKER, machine)]),
+        |_| {},
+        |world| {
+            let address = world.bind(WORKER);
+            world.failing.store(true, Ordering::SeqCst);
+            world.machines.send_replace(Arc::new(Machines::complete([])));
+            await_that("it is tried", || world.metric("oooi_dhcp_store_failures_total 1"));
+            world.failing.store(false, Ordering::SeqCst);
+            await_that("it is tried again", || {
+                world.lease(address).unwrap().state == State::Released
+            });
+        },
+    );
+}
+
+#[test]
+fn packets_that_are_no_messages_and_addresses_that_strangers_use_are_counted() {
+    with_server(
+        |_| {},
+        |world| {
+            let packet = Packet::new(MessageType::Discover, STRANGER).build();
+            let mut cookie = packet.clone();
+            cookie[236] = 0;
+            for malformed in [&packet[..100], &cookie, &cookie] {
+                world.station.broadcast(68, 67, malformed);
+            }
+            let malformed = |reason: &str, n: u8| {
+                let line = format!("oooi_dhcp_messages_malformed_total{{reason=\"{reason}\"}} {n}");
+                world.metric(&line)
+            };
+            await_that("they are counted", || {
+                malformed("truncated", 1) && malformed("cookie", 2)
+            });
+            assert!(malformed("oversized", 0) && malformed("hops", 0));
+
+            let address = world.bind(WORKER);
+            let decline = Packet::new(MessageType::Decline, WORKER).server(SERVER);
+            world.relay.send(decline.requested(address));
+            await_that("the report says so", || world.count("quarantined") == Some(1));
+            for line in [
+                "oooi_dhcp_conflicts_total 1",
+                "oooi_dhcp_leases_quarantined 1",
+                "oooi_dhcp_leases_active 0",
+                "oooi_dhcp_pool_addresses 11",
+                "oooi_dhcp_pool_exhausted 0",
+            ] {
+                assert!(world.metric(line), "{line} in {}", world.metrics_page());
+            }
         },
     );
 }

@@ -155,14 +155,19 @@ fn when_one_of_two_servers_is_gone_the_other_answers_all_clients() {
         end_one.send(()).unwrap();
         one.join().unwrap();
         for (n, address) in leases.iter().filter(|(n, _)| servers[n] == ip(2)) {
-            // At first the client is not ours; after a while nobody else answers.
+            // A client that asks for an address is not ours at first; after a while nobody else answers.
             assert!(
-                station
-                    .ask(packet(MessageType::Request, *n).ciaddr(*address))
-                    .is_empty(),
+                station.ask(packet(MessageType::Discover, *n)).is_empty(),
                 "client {n}"
             );
-            let ack = station.ask_one(packet(MessageType::Request, *n).ciaddr(*address).secs(4));
+            let offer = station.ask_one(packet(MessageType::Discover, *n).secs(4));
+            assert_eq!(
+                (offer.yiaddr(), server_of(&offer)),
+                (*address, ip(4)),
+                "client {n}"
+            );
+            // One that extends the lease that it has is answered at once.
+            let ack = station.ask_one(packet(MessageType::Request, *n).ciaddr(*address));
             assert_eq!(
                 (ack.kind(), ack.yiaddr(), server_of(&ack)),
                 (5, *address, ip(4)),

@@ -2,8 +2,23 @@
 
 use std::time::Duration;
 
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use kube::api::{ApiResource, DynamicObject};
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ConfigExt};
 use kube::{Api, Client, Config, Resource};
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// After so long a silence a connection is probed, and so often again, and given up if nothing is heard of any of
+/// [`PROBES`].
+const PROBE: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
 
 /// Why there is no way to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +38,35 @@ impl<K: Resource<DynamicType = ()>> Kind for K {}
 
 /// A client by the pod's service account or by a kubeconfig. Nothing is sent yet: the API server may be away.
 pub async fn connect() -> Result<Client, NoCluster> {
-    let mut config = Config::infer().await.map_err(NoCluster::Unknown)?;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    Client::try_from(config).map_err(NoCluster::Unusable)
+    let config = Config::infer().await.map_err(NoCluster::Unknown)?;
+    client(config).map_err(NoCluster::Unusable)
+}
+
+/// The client that kube would make, but one that notices when packets get lost. A watch is silent for minutes, and what
+/// the API server sent meanwhile it repeats at ever longer intervals: news would come half a minute after it is back.
+fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config); // which says whether it can
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_keepalive(Some(PROBE));
+    tcp.set_keepalive_interval(Some(PROBE));
+    tcp.set_keepalive_retries(Some(PROBES));
+    tcp.set_tcp_user_timeout(Some(PROBE * (PROBES + 1)));
+    let tls = config.rustls_https_connector_with_connector(tcp)?;
+    let retry = config
+        .default_retry
+        .then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retry)
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(tls));
+    Ok(Client::new(service, config.default_namespace))
 }
 
 /// The resource that a server runs from.

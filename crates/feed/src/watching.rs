@@ -12,6 +12,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+/// Less than controllers take: nodes that boot, and connections to a pod that is gone, wait for this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// What a watch has to say.
 #[derive(Debug)]
 pub(crate) enum Seen<K> {
@@ -112,8 +115,8 @@ where
         if self.failures == 1 {
             return false;
         }
-        // A third of what controllers take: nodes that boot wait for this.
-        let pause = self.backoff.next().unwrap_or(Duration::from_secs(30)) / 3;
+        let pause = self.backoff.next().map_or(LONGEST_PAUSE, |pause| pause / 3);
+        let pause = pause.min(LONGEST_PAUSE);
         self.retry = Some(Instant::now() + pause);
         let absent = error.is_some_and(is_absent);
         let error = error.map(ToString::to_string).unwrap_or_default();

@@ -196,6 +196,36 @@ async fn machines_are_known_as_soon_as_their_kind_is_and_give_names_to_leases() 
     api.delete("pool-x7", &Default::default()).await.unwrap();
     let gone = machines.wait_for(|machines| machines.get(mac).is_none());
     assert!(timed("the machine is gone", gone).await.0.unwrap().complete);
+
+    // Nothing has given the next one a hardware address, and its status is not there yet when it boots.
+    let silent = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "pool-x8"},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "vlan"}]}},
+            "networks": [{"name": "vlan", "multus": {"networkName": "default/vlan100"}}],
+        },
+    });
+    bed.namespace.apply(&silent.to_string()).await.unwrap();
+    let uid = api.get("pool-x8").await.unwrap().metadata.uid;
+    let attached =
+        json!([{"name": "default/vlan100", "interface": "pod16477688c0e", "mac": "02:00:00:00:00:08"}]);
+    let launcher = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "virt-launcher-pool-x8-lmv7q", "labels": {"kubevirt.io": "virt-launcher"},
+            "annotations": {"k8s.v1.cni.cncf.io/network-status": attached.to_string()},
+            "ownerReferences": [
+                {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "pool-x8", "uid": uid, "controller": true},
+            ],
+        },
+        "spec": {"containers": [{"name": "compute", "image": "localhost/none"}]},
+    });
+    bed.namespace.apply(&launcher.to_string()).await.unwrap();
+    let mac = Mac([2, 0, 0, 0, 0, 8]);
+    let known = machines.wait_for(|machines| machines.get(mac).is_some());
+    let (known, took) = timed("the machine is known by its pod", known).await;
+    assert_eq!(&*known.unwrap().get(mac).unwrap().name, "pool-x8");
+    println!("known by its pod {took:?} after that was attached");
 }
 
 #[tokio::test]

@@ -16,11 +16,13 @@ mod global;
 mod takeover;
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,29 +216,54 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes an object as it is wanted, and gives it as it is then. It was read a moment ago if it is given.
-    pub async fn apply_to<K: Object>(&self, existing: Option<K>, wanted: &K) -> Result<K, Error> {
-        let Some(existing) = existing else {
-            return self.apply(wanted).await;
-        };
+    /// The same, and gives the object as it is then: if it was not read, as the watch keeps it at hand. One that is
+    /// there and must not be changed now is left and given as it is.
+    pub async fn keep_at_hand<K: Object + 'static>(
+        &self,
+        at_hand: &Store<K>,
+        wanted: &K,
+        stays: impl Fn(&K) -> bool,
+    ) -> Result<K, Error> {
         let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
         let body = to_json(wanted, &full(&namespace, &name))?;
-        self.change_into(Some(existing), wanted.meta(), body, Extent::Whole, |_| false)
+        let digest = digest(&body);
+        if self.seen.is_settled::<K>(wanted.meta(), &digest)
+            && let Some(known) = at_hand.get(&ObjectRef::from_obj(wanted))
+        {
+            return Ok(K::clone(&known));
+        }
+        let existing = self.read::<K>(&namespace, &name).await?;
+        let left = AtomicBool::new(false);
+        let stays = |existing: &K| {
+            let stays = stays(existing);
+            left.fetch_or(stays, Ordering::Relaxed);
+            stays
+        };
+        let kept = self
+            .change_into(existing, wanted.meta(), body, Extent::Whole, stays)
+            .await?;
+        if !left.into_inner() {
+            self.seen.settle::<K>(kept.meta(), digest);
+        }
+        Ok(kept)
+    }
+
+    /// Makes an object as it is wanted, and gives it as it is then. `existing` is what is known of it. If that is nothing,
+    /// it is looked for: somebody may have made one of that name since.
+    pub async fn apply_to<K: Object>(&self, existing: Option<K>, wanted: &K) -> Result<K, Error> {
+        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+        let existing = match existing {
+            None => self.read::<K>(&namespace, &name).await?,
+            known => known,
+        };
+        let body = to_json(wanted, &full(&namespace, &name))?;
+        self.change_into(existing, wanted.meta(), body, Extent::Whole, |_| false)
             .await
     }
 
     /// Makes an object as it is wanted, and gives it as it is then.
     pub async fn apply<K: Object>(&self, wanted: &K) -> Result<K, Error> {
-        self.apply_unless(wanted, |_| false).await
-    }
-
-    /// The same, but one that is there and must not be changed now is left and given as it is.
-    pub async fn apply_unless<K: Object>(&self, wanted: &K, stays: impl Fn(&K) -> bool) -> Result<K, Error> {
-        let (namespace, name) = (wanted.namespace().unwrap_or_default(), wanted.name_any());
-        let body = to_json(wanted, &full(&namespace, &name))?;
-        let existing = self.read::<K>(&namespace, &name).await?;
-        self.change_into(existing, wanted.meta(), body, Extent::Whole, stays)
-            .await
+        self.apply_to(None, wanted).await
     }
 
     /// The same with these fields alone: any other field of the object belongs to whoever set it, and so does what
@@ -290,6 +317,8 @@ impl Writer {
             if contains(&to_json(&existing, &full)?, &body) || stays(&existing) {
                 return Ok(existing);
             }
+            // The very object that was looked at: one of the same name may have come in between.
+            body["metadata"]["uid"] = json!(existing.uid());
         }
         self.may_write::<K>(&full)?;
         let applied: K = self
@@ -380,6 +409,10 @@ impl Writer {
         if status_contains(before, status) {
             return Ok(());
         }
+        self.write_status(object, status).await
+    }
+
+    async fn write_status<K: Object>(&self, object: &K, status: &Value) -> Result<(), Error> {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let full = full(&namespace, &name);
         self.may_write::<K>(&full)?;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::Client;
 
 use crate::apply::Writer;
+use crate::first_look::FirstLook;
 use crate::metrics::Metrics;
 
 /// The longest pause between two attempts.
@@ -31,6 +32,15 @@ pub enum Platform {
     Kubernetes,
     /// OpenShift, where SecurityContextConstraints decide what pods may ask for.
     OpenShift,
+}
+
+/// What the pods of all servers get.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    /// Their PriorityClass.
+    pub priority_class: Option<String>,
+    /// The Secrets that their images are pulled with, by their names in the server's namespace.
+    pub pull_secrets: Vec<String>,
 }
 
 /// Default images that an earlier operator stored in resources. They mean that nobody chose one.
@@ -69,6 +79,10 @@ pub struct Context {
     pub images: Images,
     /// What the cluster is.
     pub platform: Platform,
+    /// What all pods get.
+    pub pods: Pods,
+    /// Which lists did not come in time.
+    pub first_look: FirstLook,
     /// The pauses of objects that failed.
     pub pauses: Pauses,
     /// The controller, by the name under which it writes.

@@ -153,6 +153,8 @@ impl Server for DhcpServer {
 
 #[cfg(test)]
 mod tests {
+    use oooi_api::report::ServerReport;
+
     use super::*;
 
     fn server(lease: Value, counts: Value) -> DhcpServer {
@@ -188,8 +190,7 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_store_that_fails_is_said() {
+    fn further(counts: &[Value]) -> (Value, Vec<Finding>) {
         let applied = Applied {
             replicas: Vec::new(),
             service_address: None,
@@ -197,14 +198,57 @@ mod tests {
             stale: Vec::new(),
             missing: Default::default(),
         };
-        for (count, holds) in [(0, true), (1, false)] {
-            let server = server(lease(None), json!({"storeFailing": count}));
-            let (_, findings) = server.further(&applied);
-            let found = findings
-                .iter()
-                .find(|finding| finding.kind == "LeasesStored")
-                .unwrap();
-            assert_eq!(found.is_true(), holds);
+        let mut server = server(lease(None), json!({}));
+        let status = server.status.as_mut().unwrap();
+        let report = status.servers.remove(0);
+        status.servers = counts
+            .iter()
+            .map(|counts| ServerReport {
+                counts: serde_json::from_value(counts.clone()).unwrap(),
+                ..report.clone()
+            })
+            .collect();
+        server.further(&applied)
+    }
+
+    #[test]
+    fn what_one_replica_lacks_is_said() {
+        for (count, condition, reason) in [
+            ("poolExhausted", "PoolAvailable", "PoolExhausted"),
+            ("rogueServers", "NoRogueServer", "RogueServerSeen"),
+            ("storeFailing", "LeasesStored", "LeaseStoreFailing"),
+        ] {
+            for (value, holds) in [(0, true), (1, false)] {
+                let (_, findings) = further(&[json!({count: value}), json!({count: 0})]);
+                let failing: Vec<_> = findings.iter().filter(|finding| !finding.is_true()).collect();
+                assert_eq!(failing.is_empty(), holds, "{count}: {failing:?}");
+                for finding in failing {
+                    assert_eq!((finding.kind, &*finding.reason), (condition, reason));
+                }
+            }
         }
+        let (_, findings) = further(&[json!({"rogueServers": 2}), json!({"rogueServers": 1})]);
+        let said = findings.iter().find(|finding| !finding.is_true()).unwrap();
+        assert!(
+            said.message.starts_with("2 other DHCP servers"),
+            "{}",
+            said.message
+        );
+    }
+
+    #[test]
+    fn leases_that_replicas_share_are_counted_once() {
+        let (fields, _) = further(&[
+            json!({"activeLeases": 3, "totalLeases": 9, "lastLeaseChange": 60}),
+            json!({"activeLeases": 4, "totalLeases": 8, "lastLeaseChange": 0}),
+        ]);
+        let expected =
+            json!({"activeLeases": 4, "totalLeases": 9, "lastLeaseChange": "1970-01-01T00:01:00Z"});
+        assert_eq!(fields, expected);
+        assert_eq!(
+            further(&[]).0,
+            json!({}),
+            "nothing is said of what nobody counted"
+        );
     }
 }

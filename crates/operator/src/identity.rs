@@ -20,6 +20,10 @@ pub const MACHINE_NAMESPACE: &str = "hostedcluster.densityops.com/machine-namesp
 /// On a ProxyServer: `None` if somebody else admits it to the pods that it forwards to.
 pub const NETWORK_POLICY: &str = "hostedcluster.densityops.com/network-policy";
 
+/// On a server and its pods: the state of the network that they are attached to. Pods of another state are replaced, since
+/// nothing else moves them to another bridge or gives them another route.
+pub const NETWORK_STATE: &str = "hostedcluster.densityops.com/network-state";
+
 /// Keeps a resource until what was made for it in other namespaces is removed.
 pub const FINALIZER: &str = "hostedcluster.densityops.com/elsewhere";
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::apply::{Error, Writer};
 
 const LIMIT: Duration = Duration::from_secs(20);
-const TERM: Duration = Duration::from_millis(1500);
+const TERM: Duration = Duration::from_secs(3);
 
 /// What happens to a write.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod controllers;
 mod dhcp_server;
 mod dns_server;
 pub mod egress_ipam;
+pub mod first_look;
 mod gaps;
 pub mod hosted_cluster;
 pub mod identity;

@@ -21,16 +21,18 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::apply::{Object, Writer};
-use crate::context::{Context, Images, Pauses, Platform};
+use crate::context::{Context, Images, Pauses, Platform, Pods};
 use crate::control_planes::ControlPlanes;
 use crate::controllers::Controller;
 use crate::egress_ipam;
+use crate::first_look::{FirstLook, Unlisted};
 use crate::gaps::Gaps;
 use crate::hosted_cluster;
 use crate::identity::{self, OURS};
+use crate::infra::components::{AtHand, Components};
 use crate::infra::nodes::{self, Nodes};
 use crate::infra::vlans::Turns;
-use crate::infra::{self, Stores, Vlans};
+use crate::infra::{self, Around, Stores, Vlans};
 use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::namespaces::{self, Watch};
@@ -43,9 +45,6 @@ const AT_ONCE: u16 = 8;
 
 /// Changes come in swarms: an object is looked at when nothing more came for so long.
 const SWARM: Duration = Duration::from_millis(200);
-
-/// How long the first look at something may take before whoever waits for it goes on without.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// After so long without a byte a connection is given up: the API server ends every watch a little earlier. Without that
 /// a watch whose packets get lost would wait for ever.
@@ -64,7 +63,7 @@ pub struct Options {
     /// The cluster.
     pub client: Client,
     /// The namespaces that are looked after; all of them if there is none. Control planes, machines and networks are in
-    /// other namespaces, which come and go: what is there is watched everywhere.
+    /// other namespaces, which come and go, and so are neighbours on a VLAN: what is there is watched everywhere.
     pub namespaces: Vec<String>,
     /// The controllers that run.
     pub controllers: Vec<Controller>,
@@ -72,6 +71,8 @@ pub struct Options {
     pub images: Images,
     /// What the cluster is.
     pub platform: Platform,
+    /// What the pods of all servers get.
+    pub pods: Pods,
     /// How long others may take to give the API server's Service an address before the gateway's is written there.
     pub load_balancer_wait: Duration,
     /// Which network carries egress addresses; found out if there is none.
@@ -136,6 +137,8 @@ impl Options {
             writer: Writer::new(self.client.clone(), manager, self.leading.clone()),
             images: self.images.clone(),
             platform: self.platform,
+            pods: self.pods.clone(),
+            first_look: FirstLook::default(),
             pauses: Pauses::default(),
             controller: manager,
             metrics: self.metrics.clone(),
@@ -184,6 +187,7 @@ struct InfraContext {
     common: Arc<Context>,
     turns: Turns,
     stores: Stores,
+    components: Components,
     nodes: Nodes,
     planes: ControlPlanes,
     presence: Presence,
@@ -202,17 +206,44 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
         .default_backoff()
         .modify(|definition: &mut NetworkAttachmentDefinition| definition.managed_fields_mut().clear())
         .reflect(filled);
+    // Another manager may look after an Infra on the same VLAN.
+    let (everywhere, filled_everywhere) = reflector::store();
+    let all = watcher(
+        Api::<Infra>::all(options.client.clone()),
+        watcher::Config::default(),
+    );
+    let all = all
+        .default_backoff()
+        .modify(|infra| infra.managed_fields_mut().clear())
+        .reflect(filled_everywhere);
     let controller = options.controller::<Infra>();
     let stores = Stores {
         infras: controller.store(),
+        everywhere,
         networks,
         vlans: Vlans::default(),
     };
     let (nodes, changes) = Nodes::follow(options, presence, &gaps);
     let common = options.context(infra::MANAGER);
     let seen = common.writer.seen().clone();
+    // What servers say of themselves is read from their own resource.
+    let (dhcp, dhcp_changes) = at_hand(options, &gaps, &seen, OURS, |server: &mut DhcpServer| {
+        server.status.iter_mut().for_each(|status| status.servers.clear());
+    });
+    let (dns, dns_changes) = at_hand(options, &gaps, &seen, OURS, |server: &mut DnsServer| {
+        server.status.iter_mut().for_each(|status| status.servers.clear());
+    });
+    let (proxy, proxy_changes) = at_hand(options, &gaps, &seen, OURS, |server: &mut ProxyServer| {
+        server.status.iter_mut().for_each(|status| status.servers.clear());
+    });
+    let components = Components {
+        dhcp: AtHand::new(dhcp),
+        dns: AtHand::new(dns),
+        proxy: AtHand::new(proxy),
+    };
     let ctx = Arc::new(InfraContext {
         common,
+        components,
         turns: Turns::default(),
         stores: stores.clone(),
         nodes,
@@ -239,16 +270,15 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
             nodes::of_machine(&by_machine, &machine_planes, &machine)
         })
         .watches_stream(changes.leases, move |lease| nodes::of_lease(&by_lease, &lease))
-        .owns_stream(touched::<DhcpServer>(options, &gaps, &seen, OURS))
-        .owns_stream(touched::<DnsServer>(options, &gaps, &seen, OURS))
-        .owns_stream(touched::<ProxyServer>(options, &gaps, &seen, OURS))
+        .owns_stream(dhcp_changes)
+        .owns_stream(dns_changes)
+        .owns_stream(proxy_changes)
         .watches_stream(gaps.touched(definitions), move |definition| {
             users(&by_network.infras, &definition)
         })
-        .watches_stream(
-            gaps.touched(options.watch::<Infra>(watcher::Config::default())),
-            move |changed| neighbours(&by_neighbour, &changed),
-        )
+        .watches_stream(gaps.touched(all), move |changed| {
+            neighbours(&by_neighbour, &changed)
+        })
         .watches_stream(gaps.touched(resolvers.default_backoff()), move |_| {
             chosen(&by_resolver, infra::cluster_dns::is_wanted)
         })
@@ -260,15 +290,40 @@ async fn infras(options: &Options, presence: &Presence, planes: &ControlPlanes) 
 }
 
 async fn reconcile_infra(infra: Arc<Infra>, ctx: Arc<InfraContext>) -> Result<Action, infra::Error> {
-    ctx.presence.known().await;
-    // Nothing is known of networks before they were listed once.
-    if ctx.presence.has::<NetworkAttachmentDefinition>() {
-        let _ = tokio::time::timeout(FIRST_LOOK, ctx.stores.networks.wait_until_ready()).await;
-    }
-    let _turn = turn(&ctx, &infra).await;
+    let surroundings = known_surroundings(&ctx, &infra).await;
+    // Who only has to say what is not known holds up nobody on its VLAN.
+    let _turn = match surroundings {
+        Ok(()) => turn(&ctx, &infra).await,
+        Err(_) => None,
+    };
     let key = key(&*infra);
-    let look = infra::reconcile(infra, &ctx.stores, &ctx.nodes, &ctx.planes, &ctx.common);
+    let look = infra::reconcile(
+        infra,
+        surroundings,
+        Around {
+            stores: &ctx.stores,
+            components: &ctx.components,
+            nodes: &ctx.nodes,
+            planes: &ctx.planes,
+        },
+        &ctx.common,
+    );
     ctx.common.counted(&key, look).await
+}
+
+/// Nothing is known of networks before they were listed once, where there are such, nor of whom they are shared with, nor
+/// of the nodes that serve applications.
+async fn known_surroundings(ctx: &InfraContext, infra: &Infra) -> Result<(), Unlisted> {
+    let look = &ctx.common.first_look;
+    ctx.presence.known_in_time(look).await?;
+    if ctx.presence.has::<NetworkAttachmentDefinition>() {
+        look.listed(&ctx.stores.networks).await?;
+    }
+    look.listed(&ctx.stores.everywhere).await?;
+    if nodes::wants_apps(infra) {
+        ctx.nodes.are_known(look).await?;
+    }
+    Ok(())
 }
 
 /// The turn of an Infra on its VLAN. Its network may become another one while it is waited for.
@@ -339,6 +394,31 @@ where
             seen.note(event);
         }
     }))
+}
+
+/// The same of whole objects, which are kept at hand with what `prune` leaves of them. That is not the metadata.
+pub(crate) fn at_hand<K>(
+    options: &Options,
+    gaps: &Gaps,
+    seen: &Seen,
+    selector: &str,
+    prune: fn(&mut K),
+) -> (
+    Store<K>,
+    impl Stream<Item = Result<K, watcher::Error>> + Send + 'static,
+)
+where
+    K: Object + Send + Sync + 'static,
+{
+    let (store, fill) = reflector::store();
+    let seen = seen.clone();
+    let events = options.watch::<K>(watcher::Config::default().labels(selector));
+    let events = events.modify(prune).reflect(fill).inspect(move |event| {
+        if let Ok(event) = event {
+            seen.note_whole::<K, _>(event);
+        }
+    });
+    (store, gaps.touched(events))
 }
 
 pub(crate) fn key<K: Object>(object: &K) -> String {

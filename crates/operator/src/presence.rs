@@ -14,6 +14,8 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 
+use crate::first_look::{FirstLook, Unlisted};
+
 /// Which APIs the cluster serves. Clones see the same.
 #[derive(Clone)]
 pub struct Presence(watch::Receiver<BTreeSet<String>>);
@@ -39,7 +41,7 @@ impl Presence {
                         }
                         Ok(Event::Init | Event::InitApply(_)) => {}
                         Err(error) => {
-                            tracing::debug!(%error, "the served APIs cannot be watched, trying again");
+                            tracing::warn!(%error, "the served APIs cannot be watched, trying again");
                         }
                     }
                     std::future::ready(())
@@ -57,6 +59,11 @@ impl Presence {
     /// Waits until it is known which APIs there are. Kubernetes always serves some.
     pub async fn known(&self) {
         self.until(|known| !known.is_empty()).await;
+    }
+
+    /// The same, but not for ever.
+    pub(crate) async fn known_in_time(&self, look: &FirstLook) -> Result<(), Unlisted> {
+        look.in_time::<APIService, _>(self.known()).await
     }
 
     /// Waits until other APIs are served than those that were last waited for or looked at by this clone.

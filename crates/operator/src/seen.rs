@@ -8,11 +8,15 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kube::Resource;
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 
+use serde_json::json;
+
 use crate::identity;
+use crate::unchanged::digest;
 
 /// What is known of the objects of one kind, by namespace and name.
 type Objects = HashMap<(String, String), Known>;
@@ -24,12 +28,30 @@ pub struct Seen(Arc<Mutex<HashMap<TypeId, Objects>>>);
 /// What is known of an object.
 #[derive(Default)]
 struct Known {
-    /// The version that the watch told of last; none if it told of none.
-    version: Option<String>,
+    /// The state that the watch told of last; none if it told of none.
+    state: Option<String>,
     /// What it belongs to, by its label.
     instance: Option<String>,
-    /// The version that was as wanted, and the digest of that.
+    /// The state that was as wanted, and the digest of that.
     settled: Option<(String, String)>,
+}
+
+/// What tells states of an object apart. Where the API server counts changes of the specification, those of the status
+/// do not matter; else every version is another state.
+fn state(metadata: &ObjectMeta) -> Option<String> {
+    let version = metadata.resource_version.clone()?;
+    let Some(generation) = metadata.generation else {
+        return Some(version);
+    };
+    Some(digest(&json!([
+        metadata.uid,
+        generation,
+        metadata.labels,
+        metadata.annotations,
+        metadata.owner_references,
+        metadata.finalizers,
+        metadata.deletion_timestamp,
+    ])))
 }
 
 fn place(metadata: &ObjectMeta) -> (String, String) {
@@ -43,19 +65,24 @@ impl Seen {
     }
 
     /// Takes note of what the only watch of a kind tells.
-    pub(crate) fn note<K: 'static>(&self, event: &Event<PartialObjectMeta<K>>) {
+    pub(crate) fn note<K: Resource<DynamicType = ()> + 'static>(&self, event: &Event<PartialObjectMeta<K>>) {
+        self.note_whole::<K, _>(event);
+    }
+
+    /// The same of a watch that tells of more than metadata.
+    pub(crate) fn note_whole<K: 'static, O: Resource>(&self, event: &Event<O>) {
         let mut kinds = self.kinds();
         let objects = kinds.entry(TypeId::of::<K>()).or_default();
         match event {
             // What is not in the list that begins is gone.
-            Event::Init => objects.values_mut().for_each(|known| known.version = None),
-            Event::InitDone => objects.retain(|_, known| known.version.is_some()),
+            Event::Init => objects.values_mut().for_each(|known| known.state = None),
+            Event::InitDone => objects.retain(|_, known| known.state.is_some()),
             Event::InitApply(object) | Event::Apply(object) => {
-                let known = objects.entry(place(&object.metadata)).or_default();
-                known.version = object.metadata.resource_version.clone();
-                known.instance = identity::instance(&object.metadata).map(str::to_owned);
+                let known = objects.entry(place(object.meta())).or_default();
+                known.state = state(object.meta());
+                known.instance = identity::instance(object.meta()).map(str::to_owned);
             }
-            Event::Delete(object) => drop(objects.remove(&place(&object.metadata))),
+            Event::Delete(object) => drop(objects.remove(&place(object.meta()))),
         }
     }
 
@@ -64,20 +91,20 @@ impl Seen {
         let kinds = self.kinds();
         let objects = kinds.get(&TypeId::of::<K>());
         let known = objects.and_then(|objects| objects.get(&place(metadata)));
-        known.is_some_and(|known| match (&known.version, &known.settled) {
-            (Some(version), Some((settled, wanted))) => version == settled && wanted == digest,
+        known.is_some_and(|known| match (&known.state, &known.settled) {
+            (Some(state), Some((settled, wanted))) => state == settled && wanted == digest,
             _ => false,
         })
     }
 
     /// An object is as this digest wants it, in the version that it has.
     pub(crate) fn settle<K: 'static>(&self, metadata: &ObjectMeta, digest: String) {
-        let Some(version) = metadata.resource_version.clone() else {
+        let Some(state) = state(metadata) else {
             return;
         };
         let mut kinds = self.kinds();
         let objects = kinds.entry(TypeId::of::<K>()).or_default();
-        objects.entry(place(metadata)).or_default().settled = Some((version, digest));
+        objects.entry(place(metadata)).or_default().settled = Some((state, digest));
     }
 
     /// The names of objects that belong to something, as the watch tells.
@@ -85,7 +112,7 @@ impl Seen {
         let kinds = self.kinds();
         let objects = kinds.get(&TypeId::of::<K>());
         let own = objects.into_iter().flatten().filter(|((place, _), known)| {
-            place == namespace && known.version.is_some() && known.instance.as_deref() == Some(instance)
+            place == namespace && known.state.is_some() && known.instance.as_deref() == Some(instance)
         });
         own.map(|((_, name), _)| name.clone()).collect()
     }
@@ -123,6 +150,25 @@ mod tests {
         seen.settle::<ConfigMap>(&object("2").metadata, "d".into());
         seen.note(&Event::Delete(object("2")));
         assert!(!settled(&seen, "d"), "somebody deleted it");
+    }
+
+    #[test]
+    fn a_change_of_the_status_is_none_where_changes_of_the_specification_are_counted() {
+        let seen = Seen::default();
+        let counted = |version: &str, generation, label: &str| {
+            let mut object = object(version);
+            object.metadata.generation = Some(generation);
+            let labels = object.metadata.labels.get_or_insert_default();
+            labels.insert("l".into(), label.into());
+            object
+        };
+        seen.settle::<ConfigMap>(&counted("1", 1, "a").metadata, "d".into());
+        seen.note(&Event::Apply(counted("2", 1, "a")));
+        assert!(settled(&seen, "d"));
+        seen.note(&Event::Apply(counted("3", 2, "a")));
+        assert!(!settled(&seen, "d"), "its specification changed");
+        seen.note(&Event::Apply(counted("4", 1, "b")));
+        assert!(!settled(&seen, "d"), "its labels changed");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 mod hypershift;
 mod world;
 
-use hypershift::{annotate, cluster, conditions, events, infra_backends, pool, strategies};
+use hypershift::{
+    DERIVED, Reported, annotate, cluster, conditions, events, infra_backends, pool, strategies, told,
+};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -126,7 +128,7 @@ async fn every_publishing_strategy_is_served_under_the_names_that_nodes_use() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_derived_is_one_event_that_says_what_to_annotate() {
+async fn what_cannot_be_derived_is_one_condition_and_one_event_that_say_what_to_annotate() {
     let world = World::start("refused").await;
     world.network("vlan").await;
     let spec = |field: &str, value: Value| {
@@ -172,6 +174,9 @@ async fn what_cannot_be_derived_is_one_event_that_says_what_to_annotate() {
         world.apply(cluster).await;
         let message = events(&world, name, reason).await;
         assert!(message.contains(says), "{message}");
+        let reported = told(&world, name, "False", reason).await;
+        let (_, _, said) = said(&reported.status.conditions, DERIVED).unwrap();
+        assert_eq!(said, message);
         assert!(
             world.api::<Infra>().get_opt(name).await.unwrap().is_none(),
             "{name}"
@@ -187,6 +192,109 @@ async fn what_cannot_be_derived_is_one_event_that_says_what_to_annotate() {
     let infra: Infra = world.wait("none", "the annotated Infra", all).await;
     let parts = infra.spec.infra_components.unwrap();
     assert_eq!(parts.dhcp.unwrap().range_start.as_deref(), Some("10.7.0.100"));
+    told(&world, "none", "True", "Complete").await;
+}
+
+#[tokio::test]
+async fn the_condition_on_a_hosted_cluster_is_beside_those_of_others_is_written_once_and_goes_with_the_annotation()
+ {
+    let mut world = World::start("condition").await;
+    let mut silent = cluster("silent", &strategies("route"));
+    silent["metadata"]["annotations"] = json!({"hostedcluster.densityops.com/paused": "true"});
+    world.apply(silent).await;
+    world.apply(cluster("tenant", &strategies("route"))).await;
+    let first = told(&world, "tenant", "False", "NoNetworkAttachment").await;
+
+    // HyperShift writes the whole status.
+    let clusters = world.api::<HostedCluster>();
+    let theirs = json!({
+        "type": "Available", "status": "True", "reason": "AsExpected", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let ours = first.status.conditions.iter().find(|one| one.type_ == DERIVED);
+    let whole = Patch::Merge(json!({"status": {"conditions": [ours, theirs]}}));
+    clusters
+        .patch_status("tenant", &PatchParams::default(), &whole)
+        .await
+        .unwrap();
+    // Neither that nor another manager is a reason to say it again.
+    world.begin().await;
+    world.apply(cluster("witness", &strategies("route"))).await;
+    let before: Reported = world.wait("tenant", "what HyperShift wrote", |_| true).await;
+    told(&world, "witness", "False", "NoNetworkAttachment").await;
+    let after: Reported = world.wait("tenant", "what HyperShift wrote", |_| true).await;
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    events(&world, "tenant", "NoNetworkAttachment").await; // one, and not two
+
+    annotate(&world, "tenant", "paused", Some("true")).await;
+    let paused = told(&world, "tenant", "Unknown", "Paused").await;
+    assert!(
+        says(&paused.status.conditions, "Available", "True", "AsExpected"),
+        "{:?}",
+        paused.status.conditions
+    );
+    annotate(&world, "tenant", "paused", None).await;
+    told(&world, "tenant", "False", "NoNetworkAttachment").await;
+    annotate(&world, "tenant", "infra", None).await;
+    let gone = |cluster: &Reported| said(&cluster.status.conditions, DERIVED).is_none();
+    let left: Reported = world.wait("tenant", "the condition to go", gone).await;
+    assert!(says(&left.status.conditions, "Available", "True", "AsExpected"));
+    let silent: Reported = world.wait("silent", "one that never asked", |_| true).await;
+    assert!(silent.status.conditions.is_empty(), "{silent:?}");
+}
+
+#[tokio::test]
+async fn an_infra_that_the_api_server_refuses_is_told_where_people_look() {
+    let world = World::start("refused").await;
+    world.network("vlan").await;
+    world.apply(pool(&world, "tenant", &["vlan"])).await;
+    let mut tenant = cluster("tenant", &strategies("nodeport"));
+    world.apply(tenant.clone()).await;
+    told(&world, "tenant", "True", "Complete").await;
+    // The address of the network's gateway cannot be that of ours.
+    let services = tenant["spec"]["services"].clone();
+    tenant["spec"]["services"][0]["servicePublishingStrategy"]["nodePort"]["address"] =
+        json!("192.168.100.1");
+    world.apply(tenant.clone()).await;
+    let reported = told(&world, "tenant", "False", "ApplyFailed").await;
+    let (_, _, message) = said(&reported.status.conditions, DERIVED).unwrap();
+    assert!(message.contains("cannot have the gateway's address"), "{message}");
+    events(&world, "tenant", "ApplyFailed").await;
+    let told_too = |infra: &Infra| is(infra, "False", "ApplyFailed");
+    world
+        .wait::<Infra>("tenant", "the Infra to say so", told_too)
+        .await;
+    tenant["spec"]["services"] = services;
+    world.apply(tenant).await;
+    told(&world, "tenant", "True", "Complete").await;
+}
+
+#[tokio::test]
+async fn a_hosted_cluster_that_cannot_be_told_is_served_all_the_same() {
+    let mut world = World::bare("untold").await;
+    world.network("vlan").await;
+    hypershift::router(&world).await;
+    let plane = hypershift::plane(&world, "tenant").await;
+    let client = world.denied(|request| {
+        let path = request.uri().path();
+        path.contains("/hostedclusters/") && path.ends_with("/status")
+    });
+    let client = client.await;
+    world.manage(client);
+    world.apply(pool(&world, "tenant", &["vlan"])).await;
+    world.apply(cluster("tenant", &strategies("cli"))).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-apiserver", "namespace": plane},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 6443}]},
+    });
+    world.cluster.apply(&service.to_string()).await.unwrap();
+    let complete = |infra: &Infra| is(infra, "True", "Complete");
+    world
+        .wait::<Infra>("tenant", "everything to be derived", complete)
+        .await;
+    let silent: Reported = world.wait("tenant", "what nobody wrote", |_| true).await;
+    assert!(silent.status.conditions.is_empty(), "{silent:?}");
+    hypershift::remove(&world, &plane).await;
 }
 
 #[tokio::test]
@@ -312,6 +420,7 @@ async fn an_infra_that_a_person_wrote_is_never_taken_over() {
     world.apply(cluster("tenant", &strategies("route"))).await;
     let message = events(&world, "tenant", "InfraExists").await;
     assert!(message.contains("delete it"), "{message}");
+    told(&world, "tenant", "False", "InfraExists").await;
     let infras = world.api::<Infra>();
     assert_eq!(
         infras.get("tenant").await.unwrap().spec.network_config.cidr,

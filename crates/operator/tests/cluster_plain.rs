@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hypershift::{conditions, strategies};
 use oooi_api::Infra;
-use oooi_operator::context::{Images, Platform};
+use oooi_operator::context::{Images, Platform, Pods};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::lease::Term;
@@ -52,6 +52,7 @@ async fn without_hypershift_nobody_asks_for_it_and_once_it_is_installed_hosted_c
             envoy: None,
         },
         platform: Platform::Kubernetes,
+        pods: Pods::default(),
         load_balancer_wait: Duration::ZERO,
         egress_network: None,
         cloud: CloudAccess::new(None).unwrap(),

@@ -343,7 +343,9 @@ async fn several_namespaces_are_watched_each_by_itself() {
         "dhcpleases",
     ] {
         let whole = format!("/apis/hostedcluster.densityops.com/v1alpha1/{kind}");
-        assert!(!paths.contains(&whole), "{kind} of all namespaces were asked for");
+        // Infras of other managers may be on the same VLAN.
+        let is_asked_for = paths.contains(&whole);
+        assert_eq!(is_asked_for, kind == "infras", "{kind} of all namespaces");
         for namespace in [&first, &second] {
             let path = format!("/apis/hostedcluster.densityops.com/v1alpha1/namespaces/{namespace}/{kind}");
             assert!(paths.contains(&path), "{path}");

@@ -209,6 +209,22 @@ fn a_node_port_on_the_vlan_is_the_gateway_itself() {
 }
 
 #[test]
+fn a_range_with_the_address_that_nodes_dial_is_refused() {
+    let services = [(
+        "APIServer",
+        "{type: NodePort, nodePort: {address: 192.168.100.20, port: 30643}}",
+    )];
+    let of = |range: &str| {
+        World::usual().derive(&cluster(&services, &format!("# annotate dhcp-range: {range}\n")))
+    };
+    let refused = of("192.168.100.10-192.168.100.99");
+    assert!(refused.infra.is_none());
+    let message = &refused.gaps[0].message;
+    assert!(message.contains("a range without it"), "{message}");
+    infra(&of("192.168.100.30-192.168.100.99"));
+}
+
+#[test]
 fn applications_are_passed_through_where_hypershift_keeps_a_service_for_them() {
     let passthrough =
         "  platform: {type: KubeVirt, kubevirt: {baseDomainPassthrough: true, generateID: abc}}\n";
@@ -380,6 +396,30 @@ fn each_thing_that_cannot_be_derived_says_what_to_do() {
             "# annotate dhcp-range: 10.0.0.1\n",
             "BadAnnotation",
             "a range such as",
+        ),
+        (
+            usual(),
+            "# annotate dhcp-range: 10.0.0.1-10.0.0.9\n",
+            "BadAnnotation",
+            "write a part of 192.168.100.1-192.168.100.254",
+        ),
+        (
+            usual(),
+            "# annotate dhcp-range: 192.168.100.200-192.168.100.255\n",
+            "BadAnnotation",
+            "write a part of 192.168.100.1-192.168.100.254",
+        ),
+        (
+            usual(),
+            "# annotate dns-servers: '10.0.0.53,dns.example.com'\n",
+            "BadAnnotation",
+            "10.0.0.53:5353",
+        ),
+        (
+            usual(),
+            &format!("# annotate dns-servers: '{}'\n", ["10.0.0.53"; 16].join(",")),
+            "BadAnnotation",
+            "up to 15 resolvers",
         ),
         (
             usual(),

@@ -3,6 +3,7 @@
 mod support;
 
 use oooi_api::infra::HostedClusterRef;
+use oooi_api::proxy_server::LogLevel;
 use oooi_plan::infra::ControlPlane;
 use oooi_plan::{Components, Known};
 use support::{infra, planned, reasons};
@@ -217,4 +218,13 @@ fn what_runs_goes_on_running_while_nothing_is_heard_of_the_hosted_cluster() {
         !names.contains(&"apps-https"),
         "what a person removed goes: {names:?}"
     );
+}
+
+#[test]
+fn a_gateway_logs_as_much_as_the_infra_says() {
+    for (said, level) in [("", LogLevel::Info), (", logLevel: debug", LogLevel::Debug)] {
+        let proxy = format!("dns: {{baseDomain: example.com}}, proxy: {{controlPlaneNamespace: hcp{said}}}");
+        let plan = planned(&infra("", &proxy), &Known::default());
+        assert_eq!(plan.proxy.unwrap().log_level, level);
+    }
 }

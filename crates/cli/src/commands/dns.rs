@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oooi_api::DnsServer;
+use oooi_api::foreign::VirtualMachineInstance;
+use oooi_dhcp::time::Timestamp;
 use oooi_dns::config::Config;
+use oooi_dns::names::Names;
 use oooi_dns::server::{Addresses, Listeners, Options, RateLimit, Server};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -57,7 +60,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: &Args) -> anyhow::Result<Outcome> {
-    let followed = args.own.follow::<DnsServer, _, _>(read).await?;
+    let (listed, names_of_listed) = watch::channel(Arc::default());
+    let build = move |documents: &[oooi_manifest::Document]| {
+        let (config, names) = read(documents)?;
+        listed.send_replace(Arc::new(names));
+        Ok(config)
+    };
+    let followed = args.own.follow::<DnsServer, _, _>(build).await?;
     let config = followed.config;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let places = Places::of(&config.borrow(), &args.listen);
@@ -77,13 +86,12 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let probes = server.probes();
     let moves = follow_places(config.clone(), places, args.listen.clone(), server.addresses());
     tokio::spawn(moves);
-    // Names of machines are only known where there is a cluster; the sender is kept so that none are waited for.
-    let (_none, none) = watch::channel(Arc::default());
+    // Without a cluster the machines are those of the manifests.
     let names = followed.cluster.map(|cluster| names(args, &cluster));
     let serving = server.run(
         listeners,
         config,
-        names.unwrap_or(none),
+        names.unwrap_or(names_of_listed),
         followed.report,
         until_signal(),
     );
@@ -159,7 +167,7 @@ fn announce(addresses: &[SocketAddr], listen: &[IpAddr]) {
 }
 
 /// The names of machines and leases.
-fn names(args: &Args, InCluster { own, .. }: &InCluster) -> watch::Receiver<Arc<oooi_dns::names::Names>> {
+fn names(args: &Args, InCluster { own, .. }: &InCluster) -> watch::Receiver<Arc<Names>> {
     let machines = oooi_feed::machines::follow(own.client.clone(), args.machine_namespace.as_deref());
     let base = own.name.strip_suffix("-dns").unwrap_or(&own.name);
     let sibling = || format!("{base}-dhcp");
@@ -167,14 +175,50 @@ fn names(args: &Args, InCluster { own, .. }: &InCluster) -> watch::Receiver<Arc<
     oooi_feed::names::follow(own.client.clone(), &own.namespace, &dhcp_server, machines)
 }
 
-fn read(documents: &[oooi_manifest::Document]) -> Result<Config, Vec<oooi_manifest::Mistake>> {
+/// The configuration, and the names of the machines beside it.
+fn read(documents: &[oooi_manifest::Document]) -> Result<(Config, Names), Vec<oooi_manifest::Mistake>> {
     let document = oooi_manifest::only(documents, "DNSServer")?;
     let resource: DnsServer = document.decode().map_err(|mistake| vec![mistake])?;
-    Config::from_resource(&resource).map_err(|found| {
+    let config = Config::from_resource(&resource).map_err(|found| -> Vec<_> {
         found
             .0
             .iter()
             .map(|m| document.mistake(&m.path, &m.message))
             .collect()
-    })
+    })?;
+    let machines: Vec<VirtualMachineInstance> =
+        oooi_manifest::all(documents, "kubevirt.io/v1", "VirtualMachineInstance")?;
+    let machines = oooi_feed::machines::index(&machines);
+    // Leases are with the DHCP server, wherever that is: a machine is where its manifest says.
+    let names = oooi_feed::names::of(std::iter::empty(), &machines, Timestamp::wall());
+    Ok((config, names))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use oooi_manifest::Source;
+
+    use super::*;
+
+    #[test]
+    fn machines_beside_the_server_have_names() {
+        let stream = concat!(
+            include_str!("../../../../examples/dnsserver.yaml"),
+            "---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-1}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, macAddress: '02:00:00:00:00:07'}]}}
+  networks: [{name: vlan, multus: {networkName: vlan}}]
+status: {interfaces: [{name: vlan, mac: '02:00:00:00:00:07', ipAddress: 192.168.100.17}]}
+"
+        );
+        let documents = oooi_manifest::read(&Source::new("stream.yaml", stream)).unwrap();
+        let (_, names) = read(&documents).unwrap();
+        let address: IpAddr = "192.168.100.17".parse().unwrap();
+        assert_eq!(names.hosts, [("worker-1".to_owned(), vec![address])].into());
+    }
 }

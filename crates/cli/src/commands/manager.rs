@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::Client;
-use oooi_operator::context::{Images, Platform};
+use oooi_operator::context::{Images, Platform, Pods};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::{CloudAccess, Network};
 use oooi_operator::lease::{Candidate, Term};
@@ -48,6 +48,18 @@ pub(crate) struct Args {
     /// The image of Envoy, for gateways whose resource names none
     #[arg(long, env = "RELATED_IMAGE_ENVOY", value_name = "IMAGE")]
     envoy_image: Option<String>,
+    /// The PriorityClass of all servers' pods, which others make room for
+    #[arg(long, env = "SERVER_PRIORITY_CLASS", value_name = "NAME")]
+    priority_class: Option<String>,
+    /// A Secret that the images of servers are pulled with, by its name in the server's namespace; repeated or separated
+    /// by commas
+    #[arg(
+        long,
+        env = "SERVER_IMAGE_PULL_SECRETS",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    image_pull_secret: Vec<String>,
     /// The cluster is OpenShift: let DHCP servers use the SecurityContextConstraints oooi-dhcp
     #[arg(long)]
     enable_openshift: bool,
@@ -107,6 +119,10 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
             true => Platform::OpenShift,
             false => Platform::Kubernetes,
         },
+        pods: Pods {
+            priority_class: args.priority_class.clone().filter(|name| !name.is_empty()),
+            pull_secrets: named(&args.image_pull_secret),
+        },
         load_balancer_wait: Duration::from_secs(args.load_balancer_wait),
         egress_network: args.egress_network,
         cloud: CloudAccess::new(args.pod_namespace.clone()).context("no cloud can be asked")?,
@@ -138,6 +154,11 @@ async fn serve(args: &Args) -> anyhow::Result<Outcome> {
     let pages =
         Pages::probe(args.health_probe_bind_address, "/readyz", || true).with("/healthz", || "\"ok\"".into());
     observe::beside(vec![pages], work).await
+}
+
+/// The names of a list; one of an empty variable has none.
+fn named(names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 /// Metrics and the webhook, with their certificate. Addresses that cannot be had are an error before it begins.

@@ -38,11 +38,12 @@ impl<'a> Client<'a> {
         self.machine.is_some() || self.reservation.is_some() || self.was_machine()
     }
 
-    /// Whether the client was a machine when it got its lease. While the index of machines is not whole, that is all
-    /// there is to know it by.
+    /// Whether the client was a machine when it got its lease, or an offer of that address since. While the index of
+    /// machines is not whole, that is all there is to know it by.
     fn was_machine(&self) -> bool {
         let View { machines, leases, .. } = self.view;
-        let is_machines = |lease: &Lease| lease.machine && lease.state == State::Bound;
+        let given = |state| !matches!(state, State::Released | State::Declined);
+        let is_machines = |lease: &Lease| lease.machine && given(lease.state);
         !machines.complete && leases.of_mac(self.mac).any(is_machines)
     }
 

@@ -127,6 +127,17 @@ fn until_all_machines_are_known_those_with_a_lease_are_served_and_nobody_is_refu
 }
 
 #[test]
+fn until_all_machines_are_known_one_whose_lease_is_over_is_served_from_offer_to_lease() {
+    let mut world = World::new(|spec| spec.lease_config.unknown_clients = Some(UnknownClients::Ignore));
+    world.machines = Machines::complete([machine(1)]);
+    let address = world.lease(1);
+    world.machines = Machines::default();
+    world.wait(7200);
+    assert_eq!(offered(&world.send(discover(1))), address);
+    assert_eq!(granted(&world.send(select(1, address))), address);
+}
+
+#[test]
 fn a_clone_gets_no_machines_address_while_machines_are_not_known() {
     let mut world = World::new(|_| {});
     world.machines = Machines::complete([machine(1)]);
@@ -287,6 +298,11 @@ fn replicas_share_the_clients_and_stand_in_for_each_other() {
         granted(&two.send_as(renew(taken, lease.address), Arrival::Unicast)),
         lease.address
     );
+    // So does any that hears a client whose replica is gone, if the lease is known to be its own; it refuses nobody else's.
+    assert_eq!(granted(&two.send(renew(taken, lease.address))), lease.address);
+    let others = Action::Ignore(Silence::OtherReplica);
+    let other = (1..=9).find(|n| two.send(discover(*n)) == others).unwrap();
+    assert_eq!(two.send(renew(other, ip(99))), others);
 }
 
 fn world_lease(world: &mut World, n: u8) -> Option<Lease> {

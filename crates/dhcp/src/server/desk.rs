@@ -11,14 +11,16 @@ use tracing::{debug, info};
 use super::lines::Lines;
 use super::rogues::Rogues;
 use super::standing::Standing;
-use super::{Answer, Batch};
+use super::unfreed::Unfreed;
+use super::{Answer, Batch, Waiting};
 use crate::config::Config;
+use crate::control::Released;
 use crate::lease::{Lease, State};
 use crate::leases::Leases;
 use crate::machines::Machines;
-use crate::message::{Message, MessageType};
+use crate::message::{self, Malformed, Message, MessageType};
 use crate::metrics::Metrics;
-use crate::probe::{Probes, Waiting};
+use crate::probe::{self, Probes};
 use crate::reply::Reply;
 use crate::respond::{Action, Arrival, OFFER_TIME, Silence, View, respond};
 use crate::socket::{Inbox, Outbox, Socket};
@@ -41,6 +43,9 @@ pub(super) struct Desk<'s> {
     probes: Probes,
     rogues: Rogues,
     standing: Standing,
+    unfreed: Unfreed,
+    /// What is owed to the store waits for nothing else.
+    overdue: bool,
     /// Leases for the next commit.
     pending: Batch,
     /// What leaves at once.
@@ -78,6 +83,8 @@ impl<'s> Desk<'s> {
             probes: Probes::default(),
             rogues: Rogues::default(),
             standing: Standing::new(newest),
+            unfreed: Unfreed::default(),
+            overdue: false,
             pending: Batch::default(),
             outbox: Outbox::default(),
             answers: 0,
@@ -97,14 +104,20 @@ impl<'s> Desk<'s> {
                     self.metrics.received(message.kind);
                     self.handle(packet, &message, arrival, now);
                 }
-                Err(reason) => {
-                    self.metrics.malformed(reason);
-                    debug!(%reason, label = reason.label(), "ignored a packet");
-                }
+                Err(reason) => self.malformed(packet.unwrap_or_default(), reason),
             }
         }
         self.flush();
         self.note_latency();
+    }
+
+    fn malformed(&self, packet: &[u8], reason: Malformed) {
+        self.metrics.malformed(reason);
+        let (mac, xid) = (message::mac(packet), message::xid(packet).map(Xid));
+        debug!(
+            mac = mac.map(tracing::field::display), xid = xid.map(tracing::field::display),
+            %reason, label = reason.label(), "ignored a packet"
+        );
     }
 
     /// Notes how long the answers took that leave now. Probes are no answers.
@@ -135,7 +148,7 @@ impl<'s> Desk<'s> {
                 self.ignore(message, Silence::NotStored);
             }
             Action::Probe { hold } => {
-                let waiting = Waiting {
+                let waiting = probe::Waiting {
                     packet: packet.to_vec(),
                     arrival,
                     mac: message.mac,
@@ -159,8 +172,9 @@ impl<'s> Desk<'s> {
             Action::Grant { lease, reply } => {
                 self.claim(&lease, now);
                 self.encode(message, &reply);
-                self.pending.answer_of.push(Some(Answer {
+                self.pending.waiting.push(Waiting::Client(Answer {
                     place: self.pending.answers.len(),
+                    kind: message.kind,
                     xid: message.xid,
                 }));
                 self.pending.since.get_or_insert(self.received);
@@ -176,11 +190,11 @@ impl<'s> Desk<'s> {
                 if self.lines.may_log(now) {
                     info!(mac = %message.mac, address = %lease.address, xid = %Xid(message.xid), "released");
                 }
-                self.store(lease);
+                self.store(lease, Waiting::Nobody);
             }
             Action::Quarantine { lease } => {
                 self.conflict(lease.address, "a client declined it");
-                self.store(lease);
+                self.store(lease, Waiting::Nobody);
             }
         }
     }
@@ -191,7 +205,7 @@ impl<'s> Desk<'s> {
             kind = message.kind.label(), mac = %message.mac, address = %asked, xid = %Xid(message.xid),
             reason = silence.label(), "no answer"
         );
-        self.metrics.ignored(silence);
+        self.metrics.ignored(message.kind, silence);
         match silence {
             Silence::NoFreeAddress => {
                 self.standing
@@ -219,10 +233,10 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Queues a lease that no answer waits for.
-    fn store(&mut self, lease: Lease) {
+    /// Queues a lease that no client waits for.
+    fn store(&mut self, lease: Lease, waiting: Waiting) {
         self.pending.leases.push(lease);
-        self.pending.answer_of.push(None);
+        self.pending.waiting.push(waiting);
     }
 
     fn answer(&mut self, message: &Message<'_>, reply: &Reply) {
@@ -250,10 +264,13 @@ impl<'s> Desk<'s> {
 
     /// How long until something is due by time alone.
     pub(super) fn next_wake(&self) -> Option<Duration> {
-        let due = [self.probes.next(), self.standing.next(), self.rogues.next()]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let due = [
+            self.probes.next(),
+            self.standing.next(),
+            self.rogues.next(),
+            self.unfreed.next(),
+        ];
+        let due = due.into_iter().flatten().min()?;
         Some(due.since(self.clock.now()))
     }
 
@@ -273,6 +290,9 @@ impl<'s> Desk<'s> {
             }
             self.decide_again(&waiting, now);
         }
+        for (address, mac) in self.unfreed.due(now) {
+            self.free_again(address, mac, now);
+        }
         if self.rogues.forget_old(now) {
             self.standing.changed();
         }
@@ -282,11 +302,15 @@ impl<'s> Desk<'s> {
     }
 
     pub(super) fn has_pending(&self) -> bool {
-        !self.pending.leases.is_empty()
+        self.overdue || !self.pending.leases.is_empty()
     }
 
     pub(super) fn take_batch(&mut self, batch: &mut Batch) {
         std::mem::swap(batch, &mut self.pending);
+        self.overdue = false;
+        let owed = self.leases.owed(self.clock.now());
+        batch.waiting.splice(0..0, owed.iter().map(|_| Waiting::Nobody));
+        batch.leases.splice(0..0, owed);
     }
 
     /// The batch was stored, or was not: answers leave, or do not.
@@ -303,6 +327,7 @@ impl<'s> Desk<'s> {
                 if self.standing.store_works(&*self.report) {
                     self.metrics.store_available.set(1);
                 }
+                self.leases.settled();
                 let acknowledged = self.settle(batch, exceptions, now);
                 let failed = self.socket.send(&mut batch.answers);
                 self.metrics.send_failures.inc_by(failed as u64);
@@ -319,14 +344,13 @@ impl<'s> Desk<'s> {
                 self.metrics.store_available.set(0);
                 self.standing
                     .store_fails(&error, batch.leases.len(), &*self.report);
-                for (lease, answer) in batch.leases.drain(..).zip(&batch.answer_of) {
-                    self.not_stored(&lease, *answer, Silence::NotStored.label());
+                for (lease, waiting) in batch.leases.drain(..).zip(batch.waiting.drain(..)) {
+                    self.not_stored(&lease, waiting, Silence::NotStored.label());
                 }
                 batch.answers.clear();
                 batch.since = None;
             }
         }
-        batch.answer_of.clear();
         batch.late.clear();
     }
 
@@ -334,24 +358,29 @@ impl<'s> Desk<'s> {
     fn settle(&mut self, batch: &mut Batch, exceptions: Vec<Exception>, now: Timestamp) -> usize {
         let mut acknowledged = 0;
         let mut refused = exceptions.into_iter().peekable();
-        for (index, lease) in batch.leases.drain(..).enumerate() {
-            let answer = batch.answer_of.get(index).copied().flatten();
+        let waiting = batch.leases.drain(..).zip(batch.waiting.drain(..));
+        for (index, (lease, waiting)) in waiting.enumerate() {
             let exception = refused.next_if(|exception| exception.index == index);
             match exception.map(|exception| exception.fate) {
                 None | Some(Fate::Deferred) => {
                     self.leases.put(lease);
                     self.standing.leases_changed(now);
-                    acknowledged += usize::from(answer.is_some());
+                    match waiting {
+                        Waiting::Client(_) => acknowledged += 1,
+                        // Whoever asked may be gone already.
+                        Waiting::Person(answer) => drop(answer.send(Released::Stored)),
+                        Waiting::Nobody | Waiting::Machine => {}
+                    }
                 }
                 Some(fate) => {
-                    if let Some(answer) = answer {
+                    if let Waiting::Client(answer) = waiting {
                         batch.answers.drop_packet(answer.place);
                     }
                     if let Fate::Taken(other) = fate {
-                        self.not_stored(&lease, answer, "taken");
+                        self.not_stored(&lease, waiting, "taken");
                         self.leases.hear(other, now);
                     } else {
-                        self.not_stored(&lease, answer, Silence::NotStored.label());
+                        self.not_stored(&lease, waiting, Silence::NotStored.label());
                     }
                 }
             }
@@ -360,12 +389,19 @@ impl<'s> Desk<'s> {
     }
 
     /// A lease was not stored, and whoever waits for it gets no answer.
-    fn not_stored(&mut self, lease: &Lease, answer: Option<Answer>, reason: &str) {
-        if answer.is_some() {
-            self.metrics.ignored(Silence::NotStored);
+    fn not_stored(&mut self, lease: &Lease, waiting: Waiting, reason: &str) {
+        let now = self.clock.now();
+        let mut xid = None;
+        match waiting {
+            Waiting::Client(answer) => {
+                self.metrics.ignored(answer.kind, Silence::NotStored);
+                xid = Some(tracing::field::display(Xid(answer.xid)));
+            }
+            Waiting::Person(answer) => drop(answer.send(Released::NotStored)),
+            Waiting::Machine => self.unfreed.add(lease, now),
+            Waiting::Nobody => {}
         }
-        if self.lines.may_log(self.clock.now()) {
-            let xid = answer.map(|answer| tracing::field::display(Xid(answer.xid)));
+        if self.lines.may_log(now) {
             info!(mac = %lease.mac, address = %lease.address, xid, reason, "no answer");
         }
     }

@@ -1,7 +1,7 @@
 //! A store that several servers share, in memory: what the API server is to replicas, without the API server.
 //!
 //! It keeps one record an address, refuses an address that another client has, tells every other server what one
-//! of them stored, and takes a little time for each commit.
+//! of them stored, and takes a little time for each commit. While it is away, clients that have an address keep it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::lease::Lease;
+use crate::lease::{Lease, State};
 use crate::store::{Exception, Fate, LeaseStore, Loaded, StoreError, Update};
 
 /// The records that servers share. Clones are the same records.
@@ -21,9 +21,49 @@ pub struct Shared(Arc<Mutex<Records>>);
 struct Records {
     leases: HashMap<Ipv4Addr, Lease>,
     servers: Vec<mpsc::Sender<Update>>,
+    away: bool,
+    /// What was put aside while it is away.
+    deferred: HashMap<Ipv4Addr, Lease>,
+}
+
+impl Records {
+    fn tell(&mut self, update: &Update) {
+        self.servers
+            .retain(|server| server.try_send(update.clone()).is_ok());
+    }
+
+    /// What becomes of a lease that cannot be written now.
+    fn put_aside(&mut self, lease: &Lease) -> Fate {
+        let held = self
+            .deferred
+            .get(&lease.address)
+            .or(self.leases.get(&lease.address));
+        let own = held.filter(|held| held.same_client(lease));
+        if !own.is_some_and(|held| lease.state != State::Bound || held.is_active(lease.since)) {
+            return Fate::NotStored;
+        }
+        self.deferred.insert(lease.address, lease.clone());
+        Fate::Deferred
+    }
 }
 
 impl Shared {
+    /// Nothing is written from now on, and every server knows it.
+    pub fn go_away(&self) {
+        let mut records = self.records();
+        records.away = true;
+        records.tell(&Update::Away);
+    }
+
+    /// What was put aside is written, and every server knows that there are writes again.
+    pub fn come_back(&self) {
+        let mut records = self.records();
+        let deferred = std::mem::take(&mut records.deferred);
+        records.leases.extend(deferred);
+        records.away = false;
+        records.tell(&Update::Back);
+    }
+
     /// Every record.
     pub fn leases(&self) -> Vec<Lease> {
         self.records().leases.values().cloned().collect()
@@ -68,6 +108,11 @@ impl LeaseStore for SharedStore {
         let mut records = self.shared.records();
         let mut exceptions = Vec::new();
         for (index, lease) in leases.iter().enumerate() {
+            if records.away {
+                let fate = records.put_aside(lease);
+                exceptions.push(Exception { index, fate });
+                continue;
+            }
             let other = records.leases.get(&lease.address);
             match other.filter(|other| !other.same_client(lease) && other.is_live(lease.since)) {
                 Some(other) => exceptions.push(Exception {
@@ -105,6 +150,33 @@ mod tests {
     #[tokio::test]
     async fn the_shared_store_passes_the_battery_of_stores() {
         battery::run(Shared::default).await;
+    }
+
+    #[tokio::test]
+    async fn while_it_is_away_only_a_client_that_has_its_address_keeps_it() {
+        let shared = Shared::default();
+        let mut store = shared.store();
+        let mut updates = store.load().await.unwrap().updates.unwrap();
+        let held = lease(1, 1, State::Bound);
+        store.commit(std::slice::from_ref(&held)).await.unwrap();
+        shared.go_away();
+        assert_eq!(updates.recv().await, Some(Update::Away));
+        let renewed = Lease {
+            expires: held.expires.after(Duration::from_secs(60)),
+            ..held.clone()
+        };
+        let batch = [
+            renewed.clone(),
+            lease(1, 3, State::Bound),
+            lease(2, 1, State::Bound),
+        ];
+        let fates = store.commit(&batch).await.unwrap().into_iter();
+        let fates: Vec<Fate> = fates.map(|exception| exception.fate).collect();
+        assert_eq!(fates, [Fate::Deferred, Fate::NotStored, Fate::NotStored]);
+        assert_eq!(shared.leases(), [held]);
+        shared.come_back();
+        assert_eq!(updates.recv().await, Some(Update::Back));
+        assert_eq!(shared.leases(), [renewed]);
     }
 
     #[tokio::test]

@@ -12,8 +12,8 @@ use oooi_dhcp::lease::{Lease, State};
 use super::record;
 use super::table::Known;
 
-/// An API server that takes longer is away: clients ask again after a few seconds.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// An API server that takes longer is away: clients ask again after a second, and give up after a few.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// So often a record may change under one write.
 const ATTEMPTS: usize = 8;
 

@@ -6,7 +6,7 @@
     reason = "a measurement fails by panicking, and each uses some of these"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -33,6 +33,8 @@ pub(crate) struct Count {
     /// Of what is kept for [`Write::elsewhere`]: everything would be more than the manager has in memory itself.
     name: &'static str,
     kept: Arc<Mutex<Vec<Write>>>,
+    /// What was asked for, where that is told apart: it takes memory, too.
+    paths: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
 
 /// A request that changes something.
@@ -64,6 +66,14 @@ impl Count {
     pub(crate) fn keeping(name: &'static str) -> Self {
         Count {
             name,
+            ..Count::default()
+        }
+    }
+
+    /// Tells apart what is asked for.
+    pub(crate) fn telling_apart() -> Self {
+        Count {
+            paths: Some(Arc::default()),
             ..Count::default()
         }
     }
@@ -113,8 +123,17 @@ impl Count {
         if method != Method::GET {
             self.writes.fetch_add(1, Ordering::SeqCst);
         }
+        if let Some(paths) = &self.paths {
+            paths.lock().unwrap().insert(path.to_owned());
+        }
         let mut calls = self.calls.lock().unwrap();
         *calls.entry(format!("{method} {}", kind(path))).or_default() += 1;
+    }
+
+    /// How many different paths were asked for so far.
+    pub(crate) fn paths(&self) -> usize {
+        let paths = self.paths.as_ref();
+        paths.map_or(0, |paths| paths.lock().unwrap().len())
     }
 
     /// The writes so far.

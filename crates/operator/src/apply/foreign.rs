@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingW
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use oooi_api::foreign::{DNS, ForwardServer};
+use oooi_api::foreign::{DNS, ForwardServer, HostedCluster};
 use serde_json::json;
 
 use super::{Error, Writer, full, refused};
@@ -39,6 +39,11 @@ impl Writer {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()), // its change is seen
             Err(error) => Err(refused::<Service>("give an address to", &full)(error)),
         }
+    }
+
+    /// Takes what this controller said out of the status of a HostedCluster: what is no longer applied goes.
+    pub async fn unsay(&self, cluster: &HostedCluster) -> Result<(), Error> {
+        self.write_status(cluster, &json!({})).await
     }
 
     /// Has the API server trust this certificate of a webhook, if there is such a webhook.

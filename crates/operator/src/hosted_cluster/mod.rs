@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! HostedCluster, opted in ──derive──► fields of the Infra ──► server-side apply: fields that a person set stay
-//!                            └──────► what is missing ──────► condition `Derived`, event on the HostedCluster
+//!                            └──────► what is missing ──────► condition on both, event on the HostedCluster
 //! ```
 //! What cannot be derived leaves the Infra as it is: what runs goes on running. A HostedCluster that is being deleted
 //! is left alone too, since its nodes need their servers until the end; its Infra goes with it.
@@ -12,22 +12,27 @@ mod load_balancer;
 mod observe;
 mod status;
 mod watch;
+mod watched;
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use oooi_api::Infra;
 use oooi_api::foreign::HostedCluster;
 use oooi_plan::hosted_cluster::{derive, is_opted_in};
+use serde_json::json;
 
 use crate::apply;
 use crate::condition::Finding;
+use crate::first_look::Unlisted;
 use crate::identity;
 use observe::observe;
 pub(crate) use status::DERIVED;
 use watch::Surroundings;
 pub(crate) use watch::run;
+use watched::Watched;
 
 /// The name under which this controller writes.
 pub const MANAGER: &str = "oooi-hosted-cluster";
@@ -35,13 +40,21 @@ pub const MANAGER: &str = "oooi-hosted-cluster";
 /// Why a HostedCluster was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What it depends on was not listed yet.
+    #[error(transparent)]
+    Unlisted(#[from] Unlisted),
     /// Something cannot be written.
     #[error(transparent)]
     Apply(#[from] apply::Error),
 }
 
-/// Keeps the Infra of one HostedCluster: observe → derive → build → apply → report.
-async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Action, Error> {
+/// Keeps the Infra of one HostedCluster: observe → derive → build → apply → report. `before` is what its status says of
+/// that.
+async fn reconcile(
+    cluster: &HostedCluster,
+    before: Option<&Condition>,
+    around: &Surroundings,
+) -> Result<Action, Error> {
     let writer = &around.common.writer;
     let seen = observe(&around.stores, cluster);
     // For whoever wrote an Infra by hand, too.
@@ -53,11 +66,10 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
     if identity::is_paused(cluster.meta())
         || seen.infra.as_ref().is_some_and(|i| identity::is_paused(i.meta()))
     {
-        report(around, cluster, seen.own(cluster), status::paused()).await?;
+        report(around, cluster, before, seen.own(cluster), status::paused()).await?;
         return Ok(Action::await_change());
     }
     if !is_opted_in(cluster) {
-        around.told.forget(cluster);
         if let Some(infra) = seen.own(cluster) {
             let (namespace, uid) = (
                 infra.namespace().unwrap_or_default(),
@@ -66,6 +78,9 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
             writer
                 .remove::<Infra>(&namespace, &infra.name_any(), &uid)
                 .await?;
+        }
+        if before.is_some() {
+            writer.unsay(cluster).await?;
         }
         return Ok(Action::await_change());
     }
@@ -76,45 +91,68 @@ async fn reconcile(cluster: &HostedCluster, around: &Surroundings) -> Result<Act
             match writer.apply_fields::<Infra>(&metadata, fields).await {
                 Ok(infra) => Some(infra),
                 Err(apply::Error::Foreign { .. }) => {
-                    report(around, cluster, None, status::in_the_way(cluster)).await?;
-                    return Ok(Action::requeue(status::AGAIN)); // a change of that Infra is seen
+                    report(around, cluster, before, None, status::in_the_way(cluster)).await?;
+                    return Ok(Action::await_change()); // a change of that Infra is seen
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let finding = status::refused(&error);
+                    report(around, cluster, before, seen.own(cluster), finding).await?;
+                    return Err(error.into());
+                }
             }
         }
     };
-    report(around, cluster, infra.as_ref(), status::derived(&derived)).await?;
+    // Whoever cannot be told holds up no nodes.
+    let reported = report(around, cluster, before, infra.as_ref(), status::derived(&derived)).await;
     let wait = load_balancer::serve(around, &seen, &derived).await?;
-    // Without an Infra only an event tells what is missing.
-    let again = infra.is_none().then_some(status::AGAIN);
-    let next = wait.into_iter().chain(again).min();
-    Ok(next.map_or_else(Action::await_change, Action::requeue))
+    reported?;
+    Ok(wait.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Says how far the derivation came: on the Infra if there is one, and to whoever looks at the HostedCluster.
+/// Says how far the derivation came: on the Infra if there is one, then on the HostedCluster, which is somebody else's and
+/// may refuse it. One that never asked for an Infra is told nothing.
 async fn report(
     around: &Surroundings,
     cluster: &HostedCluster,
+    before: Option<&Condition>,
     infra: Option<&Infra>,
     finding: Finding,
 ) -> Result<(), apply::Error> {
     let writer = &around.common.writer;
-    let before = infra.and_then(|infra| infra.status.clone()).unwrap_or_default();
     let now = around.common.now();
-    if around.told.is_news(cluster, &before.conditions, &finding, now) {
-        writer.event(cluster, &finding).await;
-    }
     if let Some(infra) = infra {
+        let before = infra.status.clone().unwrap_or_default();
         let read = serde_json::to_value(&before).unwrap_or_default();
-        let status = status::status(infra, &before.conditions, finding, now);
+        let status = status::status(infra, &before.conditions, finding.clone(), now);
         writer.status(infra, &read, &status).await?;
+    }
+    if is_opted_in(cluster) || before.is_some() {
+        let status = status::cluster_status(cluster, before, &finding, now);
+        let read = json!({"conditions": before.as_slice()});
+        writer.status(cluster, &read, &status).await?;
+        if status::is_news(before, &finding) {
+            writer.event(cluster, &finding).await;
+        }
     }
     Ok(())
 }
 
 /// Looks at a HostedCluster once everything around it is known.
-async fn look(cluster: Arc<HostedCluster>, around: Arc<Surroundings>) -> Result<Action, Error> {
-    around.stores.wait_until_ready(&around.presence).await;
-    let key = watch::key(&*cluster);
-    around.common.counted(&key, reconcile(&cluster, &around)).await
+async fn look(watched: Arc<Watched>, around: Arc<Surroundings>) -> Result<Action, Error> {
+    let look = &around.common.first_look;
+    let known = around.stores.are_known(&around.presence, look).await;
+    let (key, cluster, before) = (watch::key(&*watched), watched.cluster(), watched.condition());
+    let look = async {
+        match known {
+            Ok(()) => reconcile(&cluster, before.as_ref(), &around).await,
+            Err(unlisted) => {
+                if cluster.metadata.deletion_timestamp.is_none() {
+                    let finding = status::unobserved(&unlisted);
+                    report(&around, &cluster, before.as_ref(), None, finding).await?;
+                }
+                Err(unlisted.into())
+            }
+        }
+    };
+    around.common.counted(&key, look).await
 }

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -11,14 +10,11 @@ use oooi_api::Infra;
 use oooi_api::foreign::{HostedCluster, Ingress, NodePool, Route};
 use oooi_plan::hosted_cluster::Sources;
 use oooi_plan::object_name::control_plane_namespace;
-use tokio::time::timeout;
 
 use super::load_balancer;
+use crate::first_look::{FirstLook, Unlisted};
 use crate::identity;
 use crate::presence::Presence;
-
-/// How long the first look at what only OpenShift has may take.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// What watches keep at hand.
 #[derive(Clone)]
@@ -31,18 +27,19 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Waits for the first list of each kind: nothing may be said of what was not looked at. Only a store whose watch
-    /// is gone for good fails, when the manager ends.
-    pub(super) async fn wait_until_ready(&self, presence: &Presence) {
-        let _ = self.node_pools.wait_until_ready().await;
-        let _ = self.services.wait_until_ready().await;
-        let _ = self.infras.wait_until_ready().await;
+    /// Waits for the first list of each kind, also of those that only OpenShift has: without the Routes that there are
+    /// an Infra would lose what was derived from them.
+    pub(super) async fn are_known(&self, presence: &Presence, look: &FirstLook) -> Result<(), Unlisted> {
+        look.listed(&self.node_pools).await?;
+        look.listed(&self.services).await?;
+        look.listed(&self.infras).await?;
         if presence.has::<Route>() {
-            let _ = timeout(FIRST_LOOK, self.routes.wait_until_ready()).await;
+            look.listed(&self.routes).await?;
         }
         if presence.has::<Ingress>() {
-            let _ = timeout(FIRST_LOOK, self.ingresses.wait_until_ready()).await;
+            look.listed(&self.ingresses).await?;
         }
+        Ok(())
     }
 }
 

@@ -1,10 +1,6 @@
-//! What is said of a derivation. Pure, but for the memory of what was said already.
+//! What is said of a derivation. Pure.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use oooi_api::Infra;
@@ -12,7 +8,9 @@ use oooi_api::foreign::HostedCluster;
 use oooi_plan::hosted_cluster::{Derived, Gap, OPT_IN};
 use serde_json::{Value, json};
 
+use crate::apply;
 use crate::condition::{self, Finding, Truth};
+use crate::first_look::Unlisted;
 
 /// The condition about the derivation.
 pub(crate) const DERIVED: &str = "Derived";
@@ -48,6 +46,11 @@ pub(super) fn paused() -> Finding {
     Finding::new(DERIVED, Truth::Unknown, "Paused", message)
 }
 
+/// What is said while something that matters is not known. The Infra stays as it is.
+pub(super) fn unobserved(unlisted: &Unlisted) -> Finding {
+    Finding::new(DERIVED, Truth::Unknown, "NotObserved", unlisted.to_string())
+}
+
 /// What is said where somebody else's Infra has the name.
 pub(super) fn in_the_way(cluster: &HostedCluster) -> Finding {
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
@@ -58,63 +61,50 @@ pub(super) fn in_the_way(cluster: &HostedCluster) -> Finding {
     Finding::fails(DERIVED, "InfraExists", message)
 }
 
+/// What is said where the API server did not take the Infra: it is as it was, if there is one.
+pub(super) fn refused(error: &apply::Error) -> Finding {
+    let message = format!(
+        "what follows from the HostedCluster was not taken, and is tried again: mend it or its annotations if they are \
+         what is wrong; {error}"
+    );
+    Finding::fails(DERIVED, "ApplyFailed", message)
+}
+
 /// The part of an Infra's status that this controller owns.
 pub(super) fn status(infra: &Infra, before: &[Condition], finding: Finding, now: Timestamp) -> Value {
     let generation = infra.metadata.generation.unwrap_or_default();
     json!({"conditions": condition::conditions(before, &[finding], generation, now)})
 }
 
-/// Events are forgotten by the API server after an hour: what keeps a HostedCluster from having an Infra at all is told
-/// again before that, since nothing else would show it.
-pub(super) const AGAIN: Duration = Duration::from_secs(55 * 60);
+/// The condition about the derivation in the HostedCluster's own status: types of others there have no prefix.
+pub(super) const ON_CLUSTER: &str = "hostedcluster.densityops.com/Derived";
 
-/// What was said last of each HostedCluster, which has no condition of ours to remember it by: the reason, the message,
-/// and when.
-#[derive(Default)]
-pub(super) struct Told(Mutex<HashMap<String, (String, String, Timestamp)>>);
+/// What is written into the status of a HostedCluster: this one condition. `before` is what it was.
+pub(super) fn cluster_status(
+    cluster: &HostedCluster,
+    before: Option<&Condition>,
+    finding: &Finding,
+    now: Timestamp,
+) -> Value {
+    let finding = Finding {
+        kind: ON_CLUSTER,
+        ..finding.clone()
+    };
+    let generation = cluster.metadata.generation.unwrap_or_default();
+    let before: Vec<Condition> = before.cloned().into_iter().collect();
+    json!({"conditions": condition::conditions(&before, &[finding], generation, now)})
+}
 
-impl Told {
-    /// Whether somebody should hear of this: it fails anew, for another reason, it holds again, or it was told so long
-    /// ago that nobody can read it any more and no condition of an Infra says it.
-    pub(super) fn is_news(
-        &self,
-        cluster: &HostedCluster,
-        before: &[Condition],
-        finding: &Finding,
-        now: Timestamp,
-    ) -> bool {
-        let key = cluster.uid().unwrap_or_default();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let condition = condition::find(before, DERIVED);
-        // After a restart the condition remembers.
-        let last = told.get(&key).cloned().or_else(|| {
-            let old = condition?;
-            Some((old.reason.clone(), old.message.clone(), now))
-        });
-        let same = last
-            .as_ref()
-            .filter(|last| last.0 == finding.reason && last.1 == finding.message);
-        let is_forgotten = |last: &(String, String, Timestamp)| {
-            condition.is_none()
-                && now.duration_since(last.2) >= SignedDuration::try_from(AGAIN).unwrap_or_default()
-        };
-        let news = match finding.truth {
-            Truth::Unknown => false, // a person did that
-            Truth::False => !finding.reason.ends_with(BY_ITSELF) && same.is_none_or(is_forgotten),
-            Truth::True => {
-                let last = last.as_ref();
-                last.is_some_and(|last| last.0 != finding.reason && !last.0.ends_with(BY_ITSELF))
-            }
-        };
-        let since = same.filter(|_| !news).map_or(now, |same| same.2);
-        told.insert(key, (finding.reason.clone(), finding.message.clone(), since));
-        news
-    }
-
-    /// The HostedCluster is no longer ours.
-    pub(super) fn forget(&self, cluster: &HostedCluster) {
-        let key = cluster.uid().unwrap_or_default();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+/// Whether somebody should hear of this: it fails anew, for another reason, or it holds again. `before` is the condition
+/// as it was.
+pub(super) fn is_news(before: Option<&Condition>, finding: &Finding) -> bool {
+    match finding.truth {
+        Truth::Unknown => false, // a person did that
+        Truth::False => {
+            let same = |old: &Condition| old.reason == finding.reason && old.message == finding.message;
+            !finding.reason.ends_with(BY_ITSELF) && !before.is_some_and(same)
+        }
+        Truth::True => before.is_some_and(|old| old.status == "False" && !old.reason.ends_with(BY_ITSELF)),
     }
 }
 
@@ -156,8 +146,14 @@ mod tests {
 
     #[test]
     fn news_are_told_once_and_what_comes_by_itself_is_no_news() {
-        let (told, cluster) = (Told::default(), HostedCluster::default());
-        let news = |finding: &Finding| told.is_news(&cluster, &[], finding, Timestamp::UNIX_EPOCH);
+        let cluster = HostedCluster::default();
+        let mut before = None;
+        let mut news = |finding: &Finding| {
+            let news = is_news(before.as_ref(), finding);
+            let status = cluster_status(&cluster, before.as_ref(), finding, Timestamp::UNIX_EPOCH);
+            before = serde_json::from_value(status["conditions"][0].clone()).unwrap();
+            news
+        };
         let pending = of(vec![gap("EndpointPending", false)]);
         let blocked = of(vec![gap("SeveralNetworks", true)]);
         let complete = of(vec![]);
@@ -167,33 +163,34 @@ mod tests {
         assert!(!news(&blocked), "said already");
         assert!(news(&complete), "mended");
         assert!(!news(&complete));
+        assert!(!news(&paused()), "a person did that");
+        assert!(!news(&complete), "and that");
     }
 
     #[test]
-    fn what_no_condition_shows_is_told_again_before_its_event_is_forgotten() {
-        let (told, cluster) = (Told::default(), HostedCluster::default());
+    fn the_time_of_the_condition_on_the_hosted_cluster_is_that_of_its_last_change() {
+        let mut cluster = HostedCluster::default();
         let blocked = of(vec![gap("SeveralNetworks", true)]);
-        let at = |pauses: i32| {
-            let again = SignedDuration::try_from(AGAIN).unwrap();
-            Timestamp::UNIX_EPOCH + again * pauses
+        let written = |before: Option<&Condition>, finding: &Finding, cluster: &HostedCluster, second| {
+            let now = Timestamp::from_second(second).unwrap();
+            let status = cluster_status(cluster, before, finding, now);
+            serde_json::from_value::<Condition>(status["conditions"][0].clone()).unwrap()
         };
-        let before = condition::conditions(&[], std::slice::from_ref(&blocked), 1, at(0));
-        assert!(told.is_news(&cluster, &[], &blocked, at(0)));
-        assert!(!told.is_news(&cluster, &[], &blocked, at(1) - SignedDuration::from_secs(1)));
-        assert!(told.is_news(&cluster, &[], &blocked, at(1)));
-        assert!(!told.is_news(&cluster, &[], &blocked, at(1)), "said already");
-        assert!(
-            !told.is_news(&cluster, &before, &blocked, at(9)),
-            "the condition of the Infra says it"
+        let first = written(None, &blocked, &cluster, 1);
+        assert_eq!(first.type_, ON_CLUSTER);
+        assert_eq!(
+            first,
+            written(Some(&first), &blocked, &cluster, 2),
+            "nothing changed"
         );
-    }
-
-    #[test]
-    fn after_a_restart_the_condition_remembers_what_was_said() {
-        let cluster = HostedCluster::default();
-        let blocked = of(vec![gap("SeveralNetworks", true)]);
-        let before = condition::conditions(&[], std::slice::from_ref(&blocked), 1, Timestamp::UNIX_EPOCH);
-        assert!(!Told::default().is_news(&cluster, &before, &blocked, Timestamp::UNIX_EPOCH));
-        assert!(Told::default().is_news(&cluster, &[], &blocked, Timestamp::UNIX_EPOCH));
+        cluster.metadata.generation = Some(7);
+        let other = written(Some(&first), &of(vec![gap("OnlyIPv6", true)]), &cluster, 3);
+        assert_eq!(
+            other.last_transition_time, first.last_transition_time,
+            "false as before"
+        );
+        assert_eq!(other.observed_generation, Some(7));
+        let complete = written(Some(&other), &of(vec![]), &cluster, 4);
+        assert_ne!(complete.last_transition_time, first.last_transition_time);
     }
 }

@@ -17,7 +17,7 @@ use oooi_plan::hosted_cluster::is_opted_in;
 use oooi_plan::object_name::control_plane_namespace;
 
 use super::observe::Stores;
-use super::status::Told;
+use super::watched::Watched;
 use super::{Error, MANAGER, look};
 use crate::context::Context;
 use crate::control_planes::ControlPlanes;
@@ -31,7 +31,6 @@ pub(super) struct Surroundings {
     pub(super) common: Arc<Context>,
     pub(super) stores: Stores,
     pub(super) presence: Presence,
-    pub(super) told: Told,
     pub(super) planes: ControlPlanes,
     pub(super) load_balancer_wait: Duration,
 }
@@ -73,7 +72,7 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
     });
     let (ingresses, ingress_changes) = watched(&gaps, ingresses);
 
-    let controller = options.controller::<HostedCluster>();
+    let controller = options.controller::<Watched>();
     let clusters = controller.store();
     let around = Arc::new(Surroundings {
         common: options.context(MANAGER),
@@ -85,7 +84,6 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
             infras,
         },
         presence: presence.clone(),
-        told: Told::default(),
         planes: planes.clone(),
         load_balancer_wait: options.load_balancer_wait,
     });
@@ -112,7 +110,7 @@ async fn follow(options: &Options, presence: &Presence, planes: &ControlPlanes) 
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature of an error policy")]
-fn on_error(cluster: Arc<HostedCluster>, error: &Error, around: Arc<Surroundings>) -> Action {
+fn on_error(cluster: Arc<Watched>, error: &Error, around: Arc<Surroundings>) -> Action {
     failed(&*cluster, error, &around.common)
 }
 
@@ -186,7 +184,7 @@ fn pruned(event: Event<Service>) -> Event<Service> {
 }
 
 /// The HostedCluster whose control plane is in this namespace.
-fn of_plane(clusters: &Store<HostedCluster>, namespace: Option<String>) -> Option<ObjectRef<HostedCluster>> {
+fn of_plane(clusters: &Store<Watched>, namespace: Option<String>) -> Option<ObjectRef<Watched>> {
     let namespace = namespace?;
     let found = clusters.find(|cluster| {
         let (own, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
@@ -195,8 +193,8 @@ fn of_plane(clusters: &Store<HostedCluster>, namespace: Option<String>) -> Optio
     Some(ObjectRef::from_obj(&*found))
 }
 
-fn opted_in(clusters: &Store<HostedCluster>) -> Vec<ObjectRef<HostedCluster>> {
-    let clusters = clusters.state_filter(is_opted_in);
+fn opted_in(clusters: &Store<Watched>) -> Vec<ObjectRef<Watched>> {
+    let clusters = clusters.state_filter(|cluster| is_opted_in(&cluster.cluster()));
     clusters
         .iter()
         .map(|cluster| ObjectRef::from_obj(&**cluster))

@@ -13,7 +13,7 @@ use oooi_plan::Components;
 use oooi_plan::infra::Apps;
 use oooi_plan::object_name::object_name;
 
-use crate::identity::{self, MACHINE_NAMESPACE, NETWORK_POLICY, Role};
+use crate::identity::{self, MACHINE_NAMESPACE, NETWORK_POLICY, NETWORK_STATE, Role};
 
 /// The components that an Infra wants; one that is absent is removed.
 pub(super) struct Objects {
@@ -43,6 +43,7 @@ pub(super) fn build(
     infra: &Infra,
     components: Components,
     machine_namespace: &str,
+    network_state: &str,
     nodes: &BTreeSet<Ipv4Addr>,
 ) -> Objects {
     let apps = Apps::of(infra, &components).map(|apps| router(infra, &apps, nodes));
@@ -54,8 +55,11 @@ pub(super) fn build(
     } = components;
     let meta = |role, note: Option<(&str, &str)>| {
         let mut metadata = identity::metadata(infra, component_name(infra, role), Some(role));
-        let notes = note.map(|(key, value)| BTreeMap::from([(key.to_owned(), value.to_owned())]));
-        metadata.annotations = notes;
+        let notes = note.into_iter().chain([(NETWORK_STATE, network_state)]);
+        let notes: BTreeMap<String, String> = notes
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        metadata.annotations = Some(notes);
         metadata
     };
     let machines = Some((MACHINE_NAMESPACE, machine_namespace));

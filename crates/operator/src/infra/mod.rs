@@ -2,6 +2,7 @@
 
 mod build;
 pub(crate) mod cluster_dns;
+pub(crate) mod components;
 pub mod network;
 pub(crate) mod nodes;
 mod observe;
@@ -25,12 +26,14 @@ use crate::apply;
 use crate::condition::{self, Finding};
 use crate::context::Context;
 use crate::control_planes::ControlPlanes;
+use crate::first_look::Unlisted;
 use crate::hosted_cluster::DERIVED;
 use crate::identity::{self, Role};
 use build::{Objects, Router, build, component_name};
+use components::{AtHand, Components};
 use network::Attached;
 use nodes::Nodes;
-use observe::{Current, observe};
+use observe::{Current, belongs, observe};
 pub use observe::{Stores, definition_of};
 use status::Part;
 pub use vlans::Vlans;
@@ -41,18 +44,24 @@ pub const MANAGER: &str = "oooi-infra";
 /// So long after its end a lease is looked at again.
 const JUST_AFTER: Duration = Duration::from_secs(1);
 
+/// What watches keep at hand for whoever looks at an Infra.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) stores: &'a Stores,
+    pub(crate) components: &'a Components,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) planes: &'a ControlPlanes,
+}
+
 /// Why an Infra was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Its surroundings cannot be read.
     #[error("cannot look at the surroundings of the Infra: {0}")]
     Observe(#[source] kube::Error),
-    /// The nodes of its cluster are not known yet.
-    #[error(
-        "the nodes of the hosted cluster are not known: the manager cannot list DHCPLeases, EndpointSlices or \
-         VirtualMachineInstances; see whether it may, and whether their API answers"
-    )]
-    NodesUnknown,
+    /// What it depends on was not listed yet.
+    #[error(transparent)]
+    Unlisted(#[from] Unlisted),
     /// Something cannot be written.
     #[error(transparent)]
     Apply(#[from] apply::Error),
@@ -60,14 +69,20 @@ pub enum Error {
 
 /// Keeps one Infra: observe → plan → build → apply → report.
 ///
-/// To be run for one Infra of a VLAN at a time: of two the second must see the addresses that the first chose.
+/// To be run for one Infra of a VLAN at a time: of two the second must see the addresses that the first chose. Whether
+/// the `surroundings` are known was found out before, since they tell whose turn it is.
 pub(crate) async fn reconcile(
     infra: Arc<Infra>,
-    stores: &Stores,
-    nodes: &Nodes,
-    planes: &ControlPlanes,
+    surroundings: Result<(), Unlisted>,
+    around: Around<'_>,
     ctx: &Context,
 ) -> Result<Action, Error> {
+    let Around {
+        stores,
+        components: at_hand,
+        nodes,
+        planes,
+    } = around;
     if infra.metadata.deletion_timestamp.is_some() {
         cluster_dns::withdraw(ctx, &infra).await?;
         return Ok(Action::await_change()); // its objects go with it
@@ -76,9 +91,13 @@ pub(crate) async fn reconcile(
         report(ctx, &infra, &status::paused(), None).await?;
         return Ok(Action::await_change());
     }
-    let seen = observe(&ctx.client, stores, &infra)
-        .await
-        .map_err(Error::Observe)?;
+    if let Err(unlisted) = surroundings {
+        return failed(ctx, &infra, unlisted.into(), None).await;
+    }
+    let seen = match observe(&ctx.client, stores, at_hand, &infra).await {
+        Ok(seen) => seen,
+        Err(error) => return failed(ctx, &infra, Error::Observe(error), None).await,
+    };
     let attached = match &seen.network {
         Ok(attached) => attached,
         Err(problem) => {
@@ -91,7 +110,7 @@ pub(crate) async fn reconcile(
         route_via: attached.route_via,
         neighbours: seen.neighbours,
         control_plane: planes.of(&infra),
-        ..seen.components.known()
+        ..seen.components.known(&infra)
     };
     let components = match oooi_plan::plan(&infra, &known) {
         Ok(components) => components,
@@ -108,23 +127,20 @@ pub(crate) async fn reconcile(
     };
     let (addresses, warnings) = (components.addresses(), components.warnings.clone());
     let machines = oooi_plan::infra::control_plane_namespace(&infra, &known);
-    let seen_nodes = if !nodes::wants_apps(&infra) {
-        nodes::Seen::default()
-    } else if nodes.are_known().await {
-        nodes.of(&infra, &machines, ctx.now())
-    } else {
-        let error = Error::NodesUnknown;
-        report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
-        return Err(error);
+    let seen_nodes = match nodes::wants_apps(&infra) {
+        true => nodes.of(&infra, &machines, ctx.now()),
+        false => nodes::Seen::default(),
     };
-    let objects = build(&infra, components, &machines, &seen_nodes.addresses);
-    let current = match carry_out(ctx, &infra, stores, attached, seen.components, nodes, objects).await {
+    let objects = build(
+        &infra,
+        components,
+        &machines,
+        &attached.state,
+        &seen_nodes.addresses,
+    );
+    let current = match carry_out(ctx, &infra, around, attached, seen.components, objects).await {
         Ok(current) => current,
-        Err(error) => {
-            let error = Error::from(error);
-            report(ctx, &infra, &status::failed(&error), Some(addresses)).await?;
-            return Err(error);
-        }
+        Err(error) => return failed(ctx, &infra, error.into(), Some(addresses)).await,
     };
     warn(ctx, &infra, &warnings).await;
     let findings = findings(&infra, attached, &current, &warnings);
@@ -136,14 +152,24 @@ pub(crate) async fn reconcile(
     Ok(left.map_or_else(Action::await_change, |left| Action::requeue(left + JUST_AFTER)))
 }
 
+/// Says what is not known or cannot be written. What runs goes on running.
+async fn failed(
+    ctx: &Context,
+    infra: &Infra,
+    error: Error,
+    addresses: Option<InfraAddresses>,
+) -> Result<Action, Error> {
+    report(ctx, infra, &status::failed(&error), addresses).await?;
+    Err(error)
+}
+
 /// Applies what is wanted and removes the rest. The network comes first: pods are attached by it.
 async fn carry_out(
     ctx: &Context,
     infra: &Infra,
-    stores: &Stores,
+    around: Around<'_>,
     attached: &Attached,
     before: Current,
-    nodes: &Nodes,
     objects: Objects,
 ) -> Result<Current, apply::Error> {
     let Objects {
@@ -153,14 +179,20 @@ async fn carry_out(
         apps,
     } = objects;
     if let Some(sibling) = &attached.sibling {
-        let known = stores.networks.get(&ObjectRef::from_obj(sibling));
-        let known = known.map(|known| NetworkAttachmentDefinition::clone(&known));
-        ctx.writer.apply_to(known, sibling).await?;
+        match around.stores.networks.get(&ObjectRef::from_obj(sibling)) {
+            Some(known) => ctx.writer.apply_to(Some((*known).clone()), sibling).await?,
+            None => ctx.writer.apply(sibling).await?,
+        };
     }
+    let Components {
+        dhcp: dhcp_servers,
+        dns: dns_servers,
+        proxy: gateways,
+    } = around.components;
     let current = Current {
-        dhcp: one(ctx, infra, Role::Dhcp, before.dhcp, dhcp).await?,
-        dns: one(ctx, infra, Role::Dns, before.dns, dns).await?,
-        proxy: one(ctx, infra, Role::Proxy, before.proxy, proxy).await?,
+        dhcp: one(ctx, infra, Role::Dhcp, dhcp_servers, before.dhcp, dhcp).await?,
+        dns: one(ctx, infra, Role::Dns, dns_servers, before.dns, dns).await?,
+        proxy: one(ctx, infra, Role::Proxy, gateways, before.proxy, proxy).await?,
     };
     if attached.sibling.is_none() {
         let (namespace, uid) = place(infra);
@@ -169,7 +201,7 @@ async fn carry_out(
             .remove::<NetworkAttachmentDefinition>(&namespace, &name, &uid)
             .await?;
     }
-    route_apps(ctx, infra, nodes, apps).await?;
+    route_apps(ctx, infra, around.nodes, apps).await?;
     cluster_dns::publish(ctx, infra, current.dns.as_ref()).await?;
     Ok(current)
 }
@@ -207,22 +239,28 @@ async fn route_apps(
 }
 
 /// Makes one component as it is wanted, or removes it. One that a person paused is left as it is.
-async fn one<K: apply::Object>(
+async fn one<K: apply::Object + 'static>(
     ctx: &Context,
     infra: &Infra,
     role: Role,
+    at_hand: &AtHand<K>,
     before: Option<K>,
     wanted: Option<K>,
 ) -> Result<Option<K>, apply::Error> {
-    if before
-        .as_ref()
-        .is_some_and(|before| identity::is_paused(before.meta()))
-    {
+    let own = before.as_ref().filter(|before| belongs(*before, infra));
+    if own.is_some_and(|own| identity::is_paused(own.meta())) {
         return Ok(before);
     }
     match wanted {
-        Some(wanted) => ctx.writer.apply_to(before, &wanted).await.map(Some),
-        None if before.is_none() => Ok(None),
+        Some(wanted) => {
+            let version = before.as_ref().and_then(ResourceExt::resource_version);
+            let now = ctx.writer.apply_to(before, &wanted).await?;
+            if now.resource_version() != version {
+                at_hand.wrote(&now);
+            }
+            Ok(Some(now))
+        }
+        None if own.is_none() => Ok(None),
         None => {
             let (namespace, uid) = place(infra);
             let name = component_name(infra, role);

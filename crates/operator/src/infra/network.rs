@@ -9,9 +9,11 @@ use oooi_api::infra::InfraSpec;
 use oooi_plan::infra::Attachment;
 use oooi_plan::network::{Network, StaticAddresses, Vlan, is_reachable};
 use oooi_plan::object_name::object_name;
+use serde_json::Value;
 
 use crate::condition::Finding;
 use crate::identity;
+use crate::unchanged::digest;
 
 /// The condition about the network.
 pub const NETWORK_READY: &str = "NetworkReady";
@@ -23,6 +25,10 @@ pub struct Attached {
     pub vlan: Vlan,
     /// The definition that pods use.
     pub attachment: Attachment,
+    /// The definition that the Infra names.
+    pub named: Attachment,
+    /// What tells the states of the definition that pods use apart.
+    pub state: String,
     /// That definition, where it is ours.
     pub sibling: Option<NetworkAttachmentDefinition>,
     /// The VLAN's gateway, where pods have to route by source themselves.
@@ -87,10 +93,16 @@ pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result
     };
     let gateway = infra.spec.network_config.gateway.parse().ok();
     let route_via = gateway.filter(|_| network.leaves_routes_to_pods());
+    let named = Attachment {
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
     if usable {
         return Ok(Attached {
             vlan: network.vlan,
-            attachment: Attachment { namespace, name },
+            attachment: named.clone(),
+            named,
+            state: state(definition.spec.config.as_deref()),
             sibling: None,
             route_via,
         });
@@ -99,6 +111,7 @@ pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result
     let config = network
         .sibling(&own, &sibling, gateway)
         .map_err(|why| problem("NoStaticAddresses", &why))?;
+    let state = state(Some(&config));
     let mut definition =
         NetworkAttachmentDefinition::new(&sibling, NetworkAttachmentDefinitionSpec { config: Some(config) });
     definition.metadata = identity::metadata(infra, sibling.clone(), None);
@@ -108,21 +121,41 @@ pub fn attach(infra: &Infra, definition: &NetworkAttachmentDefinition) -> Result
             namespace: own,
             name: sibling,
         },
+        named,
+        state,
         sibling: Some(definition),
         route_via,
     })
 }
 
+/// What tells the states of a configuration apart, however it is written.
+fn state(config: Option<&str>) -> String {
+    let config: Value = config
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    digest(&config)
+}
+
 /// What is said of a network that works.
 pub fn ready(attached: &Attached) -> Finding {
-    let Attachment { namespace, name } = &attached.attachment;
-    let reason = if attached.sibling.is_some() {
-        "SiblingApplied"
+    let Attached {
+        attachment, named, ..
+    } = attached;
+    let Attachment { namespace, name } = attachment;
+    let used = format!("pods are attached by NetworkAttachmentDefinition {namespace}/{name}");
+    if attached.sibling.is_none() {
+        return Finding::holds(NETWORK_READY, "NetworkAttachmentFound", used);
+    }
+    let source = format!("{}/{}", named.namespace, named.name);
+    let message = if is_reachable(&named.namespace, namespace) {
+        format!("{used}, which was made from {source}")
     } else {
-        "NetworkAttachmentFound"
+        format!(
+            "{used}, which was made from {source}: where Multus isolates namespaces, pods of {namespace} could not use \
+             that one themselves"
+        )
     };
-    let message = format!("pods are attached by NetworkAttachmentDefinition {namespace}/{name}");
-    Finding::holds(NETWORK_READY, reason, message)
+    Finding::holds(NETWORK_READY, "SiblingApplied", message)
 }
 
 #[cfg(test)]
@@ -192,5 +225,42 @@ mod tests {
         let problem = attach(&infra("clusters"), &definition("default", "{")).unwrap_err();
         assert_eq!(problem.reason, "NetworkAttachmentInvalid");
         assert!(problem.message.contains("default/vlan"), "{}", problem.message);
+    }
+
+    #[test]
+    fn a_sibling_of_what_isolation_keeps_from_pods_is_said_to_be_one() {
+        let said = |namespace| {
+            let attached = attach(&infra("clusters"), &definition(namespace, STATIC)).unwrap();
+            ready(&attached).message
+        };
+        assert!(said("elsewhere").contains("made from elsewhere/vlan: where Multus isolates"));
+        for reachable in ["clusters", "default"] {
+            let message = said(reachable);
+            assert!(
+                message.ends_with(&format!("made from {reachable}/vlan")),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_network_changes_with_what_pods_are_attached_by_and_not_with_how_it_is_written() {
+        let of = |infra: &Infra, config: &str| attach(infra, &definition("clusters", config)).unwrap().state;
+        let here = infra("clusters");
+        let before = of(&here, STATIC);
+        assert_eq!(before, of(&here, &STATIC.replace(':', " : ")));
+        assert_ne!(
+            before,
+            of(&here, &STATIC.replace("\"br\"", "\"other\"")),
+            "another bridge"
+        );
+        let mut routed = here.clone();
+        routed.spec.network_config.gateway = "192.168.100.254".into();
+        assert_ne!(before, of(&routed, STATIC), "another gateway");
+        assert_eq!(of(&here, ROUTED), of(&routed, ROUTED), "nothing of ours is in it");
+        assert_ne!(
+            of(&here, ROUTED),
+            of(&here, &ROUTED.replace("\"br\"", "\"other\""))
+        );
     }
 }

@@ -26,9 +26,10 @@ use oooi_plan::infra::{control_plane_namespace, machine_addresses};
 
 use super::build::component_name;
 use crate::control_planes::ControlPlanes;
+use crate::first_look::{FirstLook, Unlisted};
 use crate::gaps::Gaps;
 use crate::identity::{self, Role};
-use crate::manager::{FIRST_LOOK, Options, chosen};
+use crate::manager::{Options, chosen};
 use crate::presence::Presence;
 
 /// What an Infra has beside its components: it has no component's label.
@@ -90,21 +91,14 @@ impl Nodes {
         (nodes, changes)
     }
 
-    /// Waits for the first look at everything: an endpoint that was not looked at yet must not be dropped. Says whether
-    /// it came in time: what cannot be listed holds up nobody else.
-    pub(super) async fn are_known(&self) -> bool {
-        tokio::time::timeout(FIRST_LOOK, self.wait_until_ready())
-            .await
-            .is_ok()
-    }
-
-    /// Only a store whose watch is gone for good fails, when the manager ends.
-    async fn wait_until_ready(&self) {
-        let _ = self.leases.wait_until_ready().await;
-        let _ = self.slices.wait_until_ready().await;
+    /// Waits for the first look at everything: an endpoint that was not looked at yet must not be dropped.
+    pub(crate) async fn are_known(&self, look: &FirstLook) -> Result<(), Unlisted> {
+        look.listed(&self.leases).await?;
+        look.listed(&self.slices).await?;
         if self.presence.has::<VirtualMachineInstance>() {
-            let _ = self.machines.wait_until_ready().await;
+            look.listed(&self.machines).await?;
         }
+        Ok(())
     }
 
     /// The nodes of an Infra whose machines are in this namespace.
@@ -168,7 +162,7 @@ fn seen<'a>(
 }
 
 /// Whether an Infra names the node ports of its cluster's router.
-pub(super) fn wants_apps(infra: &Infra) -> bool {
+pub(crate) fn wants_apps(infra: &Infra) -> bool {
     let parts = infra.spec.infra_components.as_ref();
     parts.is_some_and(|parts| parts.proxy.as_ref().is_some_and(|proxy| proxy.apps.is_some()))
 }

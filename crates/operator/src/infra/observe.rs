@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use oooi_api::foreign::NetworkAttachmentDefinition;
 use oooi_api::infra::InfraSpec;
 use oooi_api::{DhcpServer, DnsServer, Infra, ProxyServer};
+use oooi_plan::Known;
 use oooi_plan::infra::Neighbour;
 use oooi_plan::network::Vlan;
-use oooi_plan::{Known, object_name::object_name};
 
+use super::build::component_name;
+use super::components::Components;
 use super::network::{Attached, NetworkProblem, attach};
 use super::vlans::Vlans;
 use crate::apply::Object;
-use crate::identity;
+use crate::identity::{self, Role};
 
 /// What was seen.
 pub(super) struct Observed {
@@ -26,7 +28,7 @@ pub(super) struct Observed {
     pub(super) neighbours: Vec<Neighbour>,
 }
 
-/// The components of an Infra as they are.
+/// What there is under the names of an Infra's components, whoever made it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Current {
     /// Its DHCP server.
@@ -39,11 +41,14 @@ pub(super) struct Current {
 
 impl Current {
     /// The part that a plan keeps: addresses that were chosen before.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known(&self, infra: &Infra) -> Known {
+        fn own<'a, K: Object>(found: &'a Option<K>, infra: &Infra) -> Option<&'a K> {
+            found.as_ref().filter(|component| belongs(*component, infra))
+        }
         Known {
-            dhcp: self.dhcp.as_ref().map(|server| server.spec.clone()),
-            dns: self.dns.as_ref().map(|server| server.spec.clone()),
-            proxy: self.proxy.as_ref().map(|server| server.spec.clone()),
+            dhcp: own(&self.dhcp, infra).map(|server| server.spec.clone()),
+            dns: own(&self.dns, infra).map(|server| server.spec.clone()),
+            proxy: own(&self.proxy, infra).map(|server| server.spec.clone()),
             ..Known::default()
         }
     }
@@ -52,8 +57,10 @@ impl Current {
 /// What watches keep at hand.
 #[derive(Clone)]
 pub struct Stores {
-    /// All Infras.
+    /// The Infras that are looked after.
     pub infras: Store<Infra>,
+    /// All Infras, also those that another manager looks after.
+    pub everywhere: Store<Infra>,
     /// All networks.
     pub networks: Store<NetworkAttachmentDefinition>,
     /// Which VLAN each of them is.
@@ -70,11 +77,10 @@ impl Stores {
 
 /// Looks at everything that an Infra depends on.
 ///
-/// Components are read from the API server and not from a cache: a cache may lag behind what was just written, and
-/// an address that was chosen a moment ago must not be chosen again.
 pub(super) async fn observe(
     client: &Client,
     stores: &Stores,
+    components: &Components,
     infra: &Infra,
 ) -> Result<Observed, kube::Error> {
     let network = match definition_of(&stores.networks, infra) {
@@ -84,38 +90,36 @@ pub(super) async fn observe(
     let mut neighbours = Vec::new();
     if let Ok(attached) = &network {
         for other in neighbours_of(stores, infra, &attached.vlan) {
-            let components = current(client, &other).await?.known();
-            neighbours.push(Neighbour::new(&other, &components, came_first(&other, infra)));
+            let known = current(client, components, &other).await?.known(&other);
+            neighbours.push(Neighbour::new(&other, &known, came_first(&other, infra)));
         }
     }
     Ok(Observed {
         network,
-        components: current(client, infra).await?,
+        components: current(client, components, infra).await?,
         neighbours,
     })
 }
 
-async fn current(client: &Client, infra: &Infra) -> Result<Current, kube::Error> {
+async fn current(client: &Client, components: &Components, infra: &Infra) -> Result<Current, kube::Error> {
+    let namespace = infra.namespace().unwrap_or_default();
+    let name = |role| component_name(infra, role);
     Ok(Current {
-        dhcp: component(client, infra, "dhcp").await?,
-        dns: component(client, infra, "dns").await?,
-        proxy: component(client, infra, "proxy").await?,
+        dhcp: components.dhcp.get(client, &namespace, &name(Role::Dhcp)).await?,
+        dns: components.dns.get(client, &namespace, &name(Role::Dns)).await?,
+        proxy: components
+            .proxy
+            .get(client, &namespace, &name(Role::Proxy))
+            .await?,
     })
 }
 
-/// A component, if it belongs to this Infra, also one that an earlier operator made: its address must not move. One
+/// Whether a component belongs to this Infra, also one that an earlier operator made: its address must not move. One
 /// that somebody else made tells nothing about it.
-async fn component<K: Object>(
-    client: &Client,
-    infra: &Infra,
-    suffix: &str,
-) -> Result<Option<K>, kube::Error> {
-    let api = Api::<K>::namespaced(client.clone(), &infra.namespace().unwrap_or_default());
-    let found = api.get_opt(&object_name(&infra.name_any(), suffix)).await?;
+pub(super) fn belongs<K: Object>(component: &K, infra: &Infra) -> bool {
     let uid = infra.uid();
     let uid = uid.as_deref();
-    Ok(found
-        .filter(|object| identity::is_ours(object.meta(), uid) || identity::is_inherited(object.meta(), uid)))
+    identity::is_ours(component.meta(), uid) || identity::is_inherited(component.meta(), uid)
 }
 
 /// The definition that an Infra names: in the namespace that it names, else in its own, else in `default`.
@@ -133,13 +137,17 @@ pub fn definition_of(
     }
 }
 
-/// The other Infras whose definition is on the same VLAN.
+/// The other Infras whose definition is on the same VLAN. Those that are looked after come from the store that woke us for
+/// them: another one may not know them yet.
 fn neighbours_of(stores: &Stores, infra: &Infra, vlan: &Vlan) -> Vec<Arc<Infra>> {
     let is_there = |other: &Infra| stores.vlan(other).is_some_and(|own| *own == *vlan);
+    let known = |other: &Arc<Infra>| stores.infras.get(&ObjectRef::from_obj(&**other)).is_some();
+    let of_others = stores.everywhere.state().into_iter();
     stores
         .infras
         .state()
         .into_iter()
+        .chain(of_others.filter(|other| !known(other)))
         .filter(|other| other.uid() != infra.uid() && is_there(other))
         .collect()
 }

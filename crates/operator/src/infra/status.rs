@@ -103,7 +103,7 @@ pub(super) fn rejected(network: Finding, mistakes: &[Mistake]) -> Vec<Finding> {
 /// What is found when it could not be carried out.
 pub(super) fn failed(error: &Error) -> Vec<Finding> {
     let reason = match error {
-        Error::NodesUnknown | Error::Observe(_) => "NotObserved",
+        Error::Unlisted(_) | Error::Observe(_) => "NotObserved",
         Error::Apply(_) => "ApplyFailed",
     };
     vec![Finding::fails(READY, reason, error.to_string())]

@@ -46,7 +46,7 @@ pub(super) async fn carry_out<S: Server>(
         deployments,
         service,
         disruption_budget,
-    } = build(server, wants, ctx.common.platform);
+    } = build(server, wants, ctx.common.platform, &ctx.common.pods);
     let foreign = elsewhere(server.namespace().as_deref(), &server.grants());
     if !foreign.is_empty() {
         writer.hold(server, true).await?; // before there is anything to be removed
@@ -60,10 +60,10 @@ pub(super) async fn carry_out<S: Server>(
     }
     writer.keep(&config_map).await?;
     let claim = match &claim {
-        Some(claim) => Some(writer.apply(claim).await?),
+        Some(claim) => Some(writer.keep_at_hand(&ctx.claims, claim, |_| false).await?),
         None => None,
     };
-    let service = writer.apply(&service).await?;
+    let service = writer.keep_at_hand(&ctx.services, &service, |_| false).await?;
     match &disruption_budget {
         Some(budget) => writer.keep(budget).await?,
         None => writer.prune::<PodDisruptionBudget>(server, &[]).await?,
@@ -71,7 +71,7 @@ pub(super) async fn carry_out<S: Server>(
     // Leases that are to be kept elsewhere do not come along: clients keep what they have as after a takeover.
     let grace = server.on_takeover(ctx.common.now());
     let forgets = AtomicBool::new(false);
-    let applied = roll_out(writer, &deployments, |before, after| {
+    let applied = roll_out(writer, &ctx.deployments, &deployments, |before, after| {
         let forgets_now = grace.is_some() && keeps_leases(before) != keeps_leases(after);
         forgets.fetch_or(forgets_now, Ordering::Relaxed);
         forgets_now

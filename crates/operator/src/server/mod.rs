@@ -21,7 +21,8 @@ pub(crate) mod watch;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -38,6 +39,7 @@ use serde_json::{Value, json};
 use crate::apply::{self, Object};
 use crate::condition::{self, Finding};
 use crate::context::{Context, Images};
+use crate::first_look::Unlisted;
 use crate::identity::{self, NETWORK_POLICY, Role};
 pub(crate) use build::{INTERFACE, POD_IP, config_map_name, time_to_end};
 use carry_out::carry_out;
@@ -97,6 +99,10 @@ pub(crate) struct ServerContext {
     pub(crate) common: Arc<Context>,
     /// The pods of servers of this kind, with what is read of them.
     pub(crate) pods: Store<Pod>,
+    /// The Deployments, Services and volumes of servers of this kind, with what is read of them.
+    pub(crate) deployments: Store<Deployment>,
+    pub(crate) services: Store<Service>,
+    pub(crate) claims: Store<PersistentVolumeClaim>,
     /// RoleBindings that servers of this kind have in other namespaces.
     pub(crate) bindings: Store<PartialObjectMeta<RoleBinding>>,
     /// NetworkPolicies of all namespaces.
@@ -116,6 +122,9 @@ pub enum Error {
         /// What the API server said.
         source: kube::Error,
     },
+    /// Something that it depends on was not listed yet.
+    #[error(transparent)]
+    Unlisted(#[from] Unlisted),
     /// Something cannot be written.
     #[error(transparent)]
     Apply(#[from] apply::Error),
@@ -147,7 +156,13 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
             return Err(error);
         }
     };
-    let applied = observe(ctx, &*server, &wants, carried).await?;
+    let applied = match observe(ctx, &*server, &wants, carried).await {
+        Ok(applied) => applied,
+        Err(error) => {
+            report(common, &*server, status::failed(&error), Value::Null).await?;
+            return Err(error);
+        }
+    };
     common.writer.forget_reports(&*server, &applied.stale).await?;
     let (fields, further) = server.further(&applied);
     let findings = status::findings(&*server, &applied, further);

@@ -13,8 +13,8 @@ use kube::{Api, ResourceExt};
 use super::carry_out::Carried;
 use super::status::{Applied, Replica, VolumeTrouble};
 use super::{Error, Server, ServerContext, Wants};
+use crate::first_look::FirstLook;
 use crate::identity::{self, OURS};
-use crate::manager::FIRST_LOOK;
 
 /// Looks at the pods of a server, as their watch tells, and at its volume.
 pub(super) async fn observe<S: Server>(
@@ -26,8 +26,7 @@ pub(super) async fn observe<S: Server>(
     let client = &ctx.common.client;
     let failed = |what| move |source| Error::Observe { what, source };
     let (namespace, name) = (server.namespace().unwrap_or_default(), server.name_any());
-    // Only a store whose watch is gone for good fails, when the manager ends.
-    let _ = ctx.pods.wait_until_ready().await;
+    ctx.common.first_look.listed(&ctx.pods).await?;
     let pods = ctx.pods.state_filter(|pod| {
         pod.metadata.namespace.as_deref() == Some(&*namespace)
             && identity::instance(&pod.metadata) == Some(&*name)
@@ -61,7 +60,13 @@ pub(super) async fn observe<S: Server>(
         replicas,
         service_address: carried.service.spec.and_then(|spec| spec.cluster_ip),
         stale,
-        volume: volume(&ctx.classes, wants, carried.claim.as_ref()).await,
+        volume: volume(
+            &ctx.common.first_look,
+            &ctx.classes,
+            wants,
+            carried.claim.as_ref(),
+        )
+        .await,
         missing: carried.missing,
     })
 }
@@ -82,6 +87,7 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Why a volume that is not there yet will not come by itself.
 async fn volume(
+    look: &FirstLook,
     classes: &Store<PartialObjectMeta<StorageClass>>,
     wants: &Wants,
     claim: Option<&PersistentVolumeClaim>,
@@ -92,8 +98,7 @@ async fn volume(
         return None;
     }
     // Nothing is said of classes that could not be listed.
-    let listed = tokio::time::timeout(FIRST_LOOK, classes.wait_until_ready());
-    listed.await.ok()?.ok()?;
+    look.listed(classes).await.ok()?;
     without_class(wanted.class.as_deref(), &classes.state())
 }
 

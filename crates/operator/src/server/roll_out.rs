@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
+use kube::runtime::reflector::Store;
 
 use crate::apply::{Error, Writer};
 
@@ -12,6 +13,7 @@ use crate::apply::{Error, Writer};
 /// it is and what it is to be, that something else comes first.
 pub(super) async fn roll_out(
     writer: &Writer,
+    at_hand: &Store<Deployment>,
     wanted: &[Deployment],
     waits: impl Fn(&Deployment, &Deployment) -> bool,
 ) -> Result<Vec<Deployment>, Error> {
@@ -30,14 +32,21 @@ pub(super) async fn roll_out(
     for (place, one) in wanted.iter().enumerate() {
         let others_serve = serve_but(&seen, place);
         let now = writer
-            .apply_unless(one, |existing: &Deployment| {
+            .keep_at_hand(at_hand, one, |existing: &Deployment| {
                 !others_serve && serves(existing) || waits(existing, one)
             })
             .await?;
-        seen[place] = Some(now.clone());
+        seen[place] = doubted(seen[place].take(), &now);
         made.push(now);
     }
     Ok(made)
+}
+
+/// Of a replica as the API server told and as it is given after that, the one that does not serve: what a watch keeps at
+/// hand may be older than what was read, and what was written is newer.
+fn doubted(read: Option<Deployment>, now: &Deployment) -> Option<Deployment> {
+    read.filter(|read| !serves(read) || serves(now))
+        .or_else(|| Some(now.clone()))
 }
 
 /// Whether all serve but perhaps the one at a place.
@@ -84,6 +93,21 @@ mod tests {
         assert!(!serves(&deployment(2, 0, 1)), "the pod is one of before");
         assert!(!serves(&deployment(2, 1, 0)), "the pod is not ready");
         assert!(!serves(&Deployment::default()));
+    }
+
+    #[test]
+    fn a_replica_serves_only_if_neither_the_api_server_nor_the_watch_says_otherwise() {
+        let (up, down) = (deployment(2, 1, 1), deployment(2, 1, 0));
+        for (read, now, counts) in [
+            (Some(&up), &up, true),
+            (Some(&down), &up, false),
+            (Some(&up), &down, false),
+            (Some(&down), &down, false),
+            (None, &up, true),
+        ] {
+            let found = doubted(read.cloned(), now);
+            assert_eq!(found.as_ref().is_some_and(serves), counts, "{read:?} {now:?}");
+        }
     }
 
     #[test]

@@ -246,7 +246,8 @@ pub(super) fn rejected(mistakes: &[Mistake]) -> Vec<Finding> {
 pub(super) fn failed(error: &Error) -> Vec<Finding> {
     let reason = match error {
         Error::Apply(apply::Error::Replacing { .. }) => "Replacing",
-        Error::Apply(_) | Error::Observe { .. } => "ApplyFailed",
+        Error::Unlisted(_) | Error::Observe { .. } => "NotObserved",
+        Error::Apply(_) => "ApplyFailed",
     };
     vec![Finding::fails(READY, reason, error.to_string())]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolumeClaim, Pod, PodStatus, Service, ServiceAccount,
+    ConfigMap, Namespace, PersistentVolumeClaim, Pod, PodStatus, Service, ServiceAccount, ServiceSpec,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,7 +24,7 @@ use super::{Error, Server, ServerContext, reconcile};
 use crate::condition;
 use crate::gaps::Gaps;
 use crate::identity::{self, OURS, Role};
-use crate::manager::{Options, failed, key, told, touched};
+use crate::manager::{Options, at_hand, failed, key, told, touched};
 
 /// Runs it. It ends only by being dropped.
 pub(crate) async fn run<S: Server>(options: &Options) {
@@ -56,12 +56,15 @@ pub(crate) async fn run<S: Server>(options: &Options) {
     let namespace_changes = gaps.touched(watcher(namespaces, watcher::Config::default()).default_backoff());
     let (pod_store, fill_pods) = reflector::store();
     let pods = options.watch::<Pod>(ours()).modify(prune_pod);
+    let (deployments, deployment_changes) = at_hand(options, &gaps, &seen, &selector, prune_deployment);
+    let (services, service_changes) = at_hand(options, &gaps, &seen, &selector, prune_service);
+    let (claims, claim_changes) = at_hand(options, &gaps, &seen, &selector, prune_claim);
     let mut controller = controller
-        .owns_stream(touched::<Deployment>(options, &gaps, &seen, &selector))
-        .owns_stream(touched::<Service>(options, &gaps, &seen, &selector))
+        .owns_stream(deployment_changes)
+        .owns_stream(service_changes)
+        .owns_stream(claim_changes)
         .owns_stream(touched::<ConfigMap>(options, &gaps, &seen, &selector))
         .owns_stream(touched::<ServiceAccount>(options, &gaps, &seen, &selector))
-        .owns_stream(touched::<PersistentVolumeClaim>(options, &gaps, &seen, &selector))
         .owns_stream(touched::<PodDisruptionBudget>(options, &gaps, &seen, &selector))
         .watches_stream(gaps.touched(pods.reflect(fill_pods)), |pod| beside(pod.meta()))
         .watches_stream(binding_changes, |binding| {
@@ -117,6 +120,9 @@ pub(crate) async fn run<S: Server>(options: &Options) {
     let ctx = Arc::new(ServerContext {
         common,
         pods: pod_store,
+        deployments,
+        services,
+        claims,
         bindings,
         policies,
         classes,
@@ -138,6 +144,22 @@ fn owner<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
 fn beside<S: Server>(metadata: &ObjectMeta) -> Option<ObjectRef<S>> {
     let (instance, namespace) = (identity::instance(metadata)?, metadata.namespace.as_deref()?);
     Some(ObjectRef::new(instance).within(namespace))
+}
+
+fn prune_deployment(deployment: &mut Deployment) {
+    deployment.spec = None;
+}
+
+fn prune_service(service: &mut Service) {
+    service.status = None;
+    service.spec = service.spec.take().map(|spec| ServiceSpec {
+        cluster_ip: spec.cluster_ip,
+        ..ServiceSpec::default()
+    });
+}
+
+fn prune_claim(claim: &mut PersistentVolumeClaim) {
+    claim.spec = None;
 }
 
 /// A pod with what is read of it, and nothing else.

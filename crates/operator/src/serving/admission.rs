@@ -108,6 +108,7 @@ pub fn follow(client: Client) -> (Stores, impl Future<Output = ()>) {
     };
     (
         Stores {
+            everywhere: infras.clone(),
             infras,
             networks,
             vlans: Vlans::default(),

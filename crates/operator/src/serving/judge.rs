@@ -162,6 +162,7 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(definition));
         }
         Stores {
+            everywhere: known.clone(),
             infras: known,
             networks,
             vlans: Vlans::default(),

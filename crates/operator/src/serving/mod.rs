@@ -49,3 +49,28 @@ pub async fn serve(listener: TcpListener, served: tls::Served, pages: Router) ->
     let _ = axum::serve(listener, pages).await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn open_metrics_ask_nobody_who_they_are() {
+        let asked = Request::get("/metrics").body(Body::empty()).unwrap();
+        let answer = open_metrics(|| Ok("# EOF\n".into()))
+            .oneshot(asked)
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let failing = Request::get("/metrics").body(Body::empty()).unwrap();
+        let answer = open_metrics(|| Err(std::fmt::Error))
+            .oneshot(failing)
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

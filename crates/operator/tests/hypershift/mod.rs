@@ -5,12 +5,40 @@
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::Resource;
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use oooi_api::Infra;
 use oooi_api::foreign::HostedCluster;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::world::{LIMIT, World};
+use super::world::{LIMIT, World, says};
+
+/// The condition of a HostedCluster about its Infra.
+pub(crate) const DERIVED: &str = "hostedcluster.densityops.com/Derived";
+
+/// A HostedCluster as people see it: with the conditions of its status.
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = "HostedCluster")]
+pub(crate) struct Reported {
+    pub(crate) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(crate) status: ReportedStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReportedStatus {
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// Waits until a HostedCluster says of its Infra what is expected, and gives it.
+pub(crate) async fn told(world: &World, cluster: &str, status: &str, reason: &str) -> Reported {
+    let told = |cluster: &Reported| says(&cluster.status.conditions, DERIVED, status, reason);
+    world
+        .wait(cluster, &format!("the HostedCluster to say {reason}"), told)
+        .await
+}
 
 /// A HostedCluster that asks for an Infra.
 pub(crate) fn cluster(name: &str, services: &Value) -> Value {

@@ -9,12 +9,13 @@ use serde_json::Value;
 
 use super::world::World;
 
-/// What a manager makes: the path of each API, and the kinds of it.
-const KINDS: [(&str, &[&str]); 5] = [
+/// What a manager makes, or writes something of: the path of each API, and the kinds of it.
+const KINDS: [(&str, &[&str]); 8] = [
     (
         "apis/hostedcluster.densityops.com/v1alpha1",
         &["infras", "dhcpservers", "dnsservers", "proxyservers"],
     ),
+    ("apis/hypershift.openshift.io/v1beta1", &["hostedclusters"]),
     ("apis/k8s.cni.cncf.io/v1", &["network-attachment-definitions"]),
     ("apis/apps/v1", &["deployments"]),
     (
@@ -27,29 +28,46 @@ const KINDS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("apis/rbac.authorization.k8s.io/v1", &["rolebindings"]),
+    ("apis/networking.k8s.io/v1", &["networkpolicies"]),
+    ("apis/policy/v1", &["poddisruptionbudgets"]),
 ];
 
-/// Every object of a namespace by kind and name, without what differs between any two.
+/// What Kubernetes itself puts into every namespace, sooner or later.
+const OF_KUBERNETES: [&str; 2] = ["kube-root-ca.crt", "default"];
+
+/// Every object of some namespaces by kind and name, without what differs between any two.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Snapshot(BTreeMap<String, Value>);
 
 impl Snapshot {
-    pub(crate) async fn of(world: &World) -> Self {
-        let namespace = world.namespace.name();
+    /// The namespace of a world, and that of the control plane beside it.
+    pub(crate) async fn of(world: &World, plane: &str) -> Self {
+        let own = world.namespace.name();
         let mut objects = BTreeMap::new();
         for (api, kinds) in KINDS {
             for kind in kinds {
-                let path = format!("/{api}/namespaces/{namespace}/{kind}");
-                let request = Request::get(path).body(Vec::new()).unwrap();
-                let text = world.client.request_text(request).await.unwrap();
-                let text = without_uids(&text.replace(namespace, "NAMESPACE"));
-                let list: Value = serde_json::from_str(&text).unwrap();
-                for object in list["items"].as_array().unwrap() {
-                    objects.insert(format!("{kind} {}", object["metadata"]["name"]), essence(object));
+                for (place, namespace) in [("", own), ("of the control plane ", plane)] {
+                    let path = format!("/{api}/namespaces/{namespace}/{kind}");
+                    let request = Request::get(path).body(Vec::new()).unwrap();
+                    let text = world.client.request_text(request).await.unwrap();
+                    let text = without_uids(&text.replace(own, "NAMESPACE"));
+                    let list: Value = serde_json::from_str(&text).unwrap();
+                    for object in list["items"].as_array().unwrap() {
+                        let name = &object["metadata"]["name"];
+                        if OF_KUBERNETES.iter().any(|its| name == its) {
+                            continue;
+                        }
+                        objects.insert(format!("{kind} {place}{name}"), essence(object));
+                    }
                 }
             }
         }
         Snapshot(objects)
+    }
+
+    /// Whether there is an object of this kind, in either namespace.
+    pub(crate) fn has(&self, kind: &str) -> bool {
+        self.0.keys().any(|key| key.starts_with(&format!("{kind} ")))
     }
 
     /// What is different in another one.
@@ -78,11 +96,19 @@ fn essence(object: &Value) -> Value {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let mut said: Vec<String> = conditions
         .iter()
-        .map(|condition| condition["type"].to_string())
+        .map(|condition| match condition["type"].as_str().unwrap_or_default() {
+            kind if kind.ends_with("Derived") => format!("{kind} {}", condition["reason"]),
+            kind => kind.to_owned(),
+        })
         .collect();
     said.retain(|kind| kind.contains("Ready") || kind.contains("Derived"));
     said.sort();
     object["status"] = Value::from(said);
+    // A digest of what has the name of the namespace in it.
+    let state = "/spec/template/metadata/annotations/hostedcluster.densityops.com~1network-state";
+    if let Some(state) = object.pointer_mut(state) {
+        *state = "STATE".into();
+    }
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");
         spec.remove("clusterIPs");

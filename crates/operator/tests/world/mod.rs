@@ -6,13 +6,15 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use http::{Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt};
-use oooi_operator::context::{Images, Platform};
+use oooi_operator::context::{Images, Platform, Pods};
 use oooi_operator::controllers::Controller;
 use oooi_operator::egress_ipam::CloudAccess;
 use oooi_operator::lease::Term;
@@ -35,6 +37,10 @@ pub(crate) struct World {
     pub(crate) plane: Namespace<'static>,
     pub(crate) client: Client,
     platform: Platform,
+    /// What the next manager gives all pods.
+    pub(crate) pods: Pods,
+    /// The image that the next manager gives them.
+    pub(crate) image: String,
     leading: watch::Sender<Term>,
     manager: JoinHandle<()>,
     /// What the manager called.
@@ -78,6 +84,8 @@ impl World {
             plane,
             client: cluster.client().await.unwrap(),
             platform: Platform::Kubernetes,
+            pods: Pods::default(),
+            image: "example.com/oooi:test".into(),
             leading: watch::Sender::new(Term::Unlimited),
             manager: tokio::spawn(async {}),
             calls: Calls::default(),
@@ -105,10 +113,11 @@ impl World {
             namespaces,
             controllers: Controller::ALL.to_vec(),
             images: Images {
-                oooi: "example.com/oooi:test".into(),
+                oooi: self.image.clone(),
                 envoy: Some("example.com/envoy:test".into()),
             },
             platform: self.platform,
+            pods: self.pods.clone(),
             load_balancer_wait: Duration::ZERO,
             egress_network: None,
             cloud: CloudAccess::new(None).unwrap(),
@@ -117,6 +126,28 @@ impl World {
         };
         self.manager.abort();
         self.manager = tokio::spawn(async move { manager::run(&options).await });
+    }
+
+    /// A client of the manager that the API server denies some requests, as before its role was widened.
+    pub(crate) async fn denied(&self, denies: fn(&Request<Body>) -> bool) -> Client {
+        let (inner, _) = rights::client_of(self.cluster, "oooi-system", "oooi-manager")
+            .await
+            .unwrap();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let inner = inner.clone();
+            async move {
+                if denies(&request) {
+                    let refusal = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                        "code": 403, "message": "not allowed by this test",
+                    });
+                    let body = Body::from(refusal.to_string().into_bytes());
+                    return Ok(Response::builder().status(403).body(body).unwrap());
+                }
+                inner.send(request).await
+            }
+        });
+        Client::new(service, "default")
     }
 
     /// Another process leads from now on.
@@ -157,11 +188,21 @@ impl World {
 
     /// A network of virtual machines: a bridge that gives no addresses.
     pub(crate) async fn network(&self, name: &str) {
-        let config = json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": self.namespace.name()});
+        self.network_on(name, self.namespace.name()).await;
+    }
+
+    /// The same on this bridge.
+    pub(crate) async fn network_on(&self, name: &str, bridge: &str) {
+        let config = json!({"cniVersion": "0.3.1", "type": "bridge", "bridge": bridge});
+        self.network_of(name, &config.to_string()).await;
+    }
+
+    /// The same with this configuration.
+    pub(crate) async fn network_of(&self, name: &str, config: &str) {
         self.apply(json!({
             "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
             "metadata": {"name": name},
-            "spec": {"config": config.to_string()},
+            "spec": {"config": config},
         }))
         .await;
     }

@@ -9,11 +9,15 @@ use oooi_api::proxy_server::ProxyEngine;
 use oooi_ipam::Range;
 
 use super::Gaps;
+use crate::infra::is_resolver;
 
 /// What every annotation of ours begins with.
 pub const PREFIX: &str = "hostedcluster.densityops.com/";
 /// The annotation that asks for an Infra.
 pub const OPT_IN: &str = "hostedcluster.densityops.com/infra";
+
+/// So many resolvers an Infra takes.
+const MOST_RESOLVERS: usize = 15;
 
 /// Whether the HostedCluster asks for an Infra.
 pub fn is_opted_in(cluster: &HostedCluster) -> bool {
@@ -80,6 +84,15 @@ impl Annotations {
         if let Some(text) = get("dns-servers") {
             let list = text.split(',').map(str::trim).filter(|server| !server.is_empty());
             read.dns_servers = list.map(str::to_owned).collect();
+            let servers = &read.dns_servers;
+            if servers.len() > MOST_RESOLVERS || !servers.iter().all(|server| is_resolver(server)) {
+                bad(
+                    "dns-servers",
+                    text,
+                    "up to 15 resolvers separated by commas, each an address (10.0.0.53 or 10.0.0.53:5353), \
+                     tls://ADDRESS[:PORT][#NAME], or system",
+                );
+            }
         }
         if let Some(text) = get("dhcp-range") {
             match text.parse() {

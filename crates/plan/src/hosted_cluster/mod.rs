@@ -112,6 +112,11 @@ pub fn derive(cluster: &HostedCluster, sources: &Sources<'_>) -> Derived {
         published_ips: Vec::new(),
     };
     let published = backends::backends(cluster, sources, &plane, found.as_ref(), &mut gaps);
+    check_range(
+        annotations.dhcp_range,
+        published.gateway.or(published.kept),
+        &mut gaps,
+    );
     plane.backends = published.backends;
     plane.published_ips = published
         .addresses
@@ -157,6 +162,21 @@ pub fn derive(cluster: &HostedCluster, sources: &Sources<'_>) -> Derived {
         control_plane: plane,
         waiting_load_balancer: published.waiting_load_balancer,
         gaps: gaps.0,
+    }
+}
+
+/// The address that nodes dial is the gateway's, which no node may get.
+fn check_range(range: Option<oooi_ipam::Range>, dialled: Option<Ipv4Addr>, gaps: &mut Gaps) {
+    if let (Some(range), Some(address)) = (range, dialled)
+        && range.contains(address)
+    {
+        gaps.block(
+            "BadAnnotation",
+            format!(
+                "the annotation {PREFIX}dhcp-range is {range}, in which {address} lies, where nodes reach their control \
+                 plane: write a range without it"
+            ),
+        );
     }
 }
 
@@ -285,6 +305,7 @@ fn proxy(plane: &ControlPlane) -> ProxyComponent {
         backends: plane.backends.clone(),
         engine: None,
         idle_timeout: None,
+        log_level: None,
         network_policy: None,
         published_ips: Vec::new(),
         apps: None,

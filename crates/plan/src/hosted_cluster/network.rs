@@ -46,6 +46,17 @@ pub(super) fn network(
             ),
         );
     }
+    if let (Some(cidr), Some(range)) = (cidr, annotations.dhcp_range)
+        && !hosts(cidr).covers(range)
+    {
+        gaps.block(
+            "BadAnnotation",
+            format!(
+                "the annotation {PREFIX}dhcp-range is {range}, which is not in {cidr}: write a part of {}",
+                hosts(cidr)
+            ),
+        );
+    }
     Some(Found {
         cidr: cidr?,
         gateway: gateway?,

@@ -232,6 +232,11 @@ pub(super) fn upstreams(notes: &mut Notes, path: &str, texts: &[String]) -> Vec<
     plain
 }
 
+/// Whether a text names a resolver.
+pub(crate) fn is_resolver(text: &str) -> bool {
+    upstream(text).is_some()
+}
+
 /// The address of an upstream that is plain DNS on its usual port; the outer option says whether it is one at all.
 #[allow(clippy::option_option)]
 fn upstream(text: &str) -> Option<Option<Ipv4Addr>> {

@@ -31,6 +31,7 @@ pub use apps::{Apps, apps_service, machine_addresses};
 pub(crate) use backends::backend;
 pub use components::Components;
 pub use control_plane::{API_SERVER, pod_names};
+pub(crate) use fields::is_resolver;
 pub use known::{Attachment, ControlPlane, DHCP_SERVER, Known, Neighbour, Occupied};
 pub use several::plan_all;
 

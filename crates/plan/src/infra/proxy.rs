@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oooi_api::infra::ProxyComponent;
-use oooi_api::proxy_server::{LogLevel, ProxyBackend, ProxyNetworkConfig, ProxyServerSpec};
+use oooi_api::proxy_server::{ProxyBackend, ProxyNetworkConfig, ProxyServerSpec};
 
 use super::Subject;
 use super::fields::{bounded, image};
@@ -29,6 +29,7 @@ pub(super) fn plan(
         backends: _,                // backends
         engine,
         idle_timeout,
+        log_level,
         network_policy: _, // the operator's
         published_ips: _,  // layout
         apps,
@@ -85,7 +86,7 @@ pub(super) fn plan(
         engine: *engine,
         port: 443,
         xds_port: 18000,
-        log_level: LogLevel::Info,
+        log_level: log_level.unwrap_or_default(),
         idle_timeout: idle_timeout.clone(),
         published_ips: layout.published.iter().map(ToString::to_string).collect(),
         apps: apps.clone(),

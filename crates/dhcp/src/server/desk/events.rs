@@ -8,14 +8,15 @@ use tracing::{error, info, warn};
 
 use super::{Desk, SELDOM};
 use crate::config::Config;
-use crate::control::Command;
+use crate::control::{Command, Released};
 use crate::frame::{self, Heard};
 use crate::lease::{Lease, State};
 use crate::mac::Mac;
 use crate::machines::Machines;
 use crate::message::Message;
-use crate::probe::Waiting;
+use crate::probe;
 use crate::respond;
+use crate::server::Waiting;
 use crate::socket::Inbox;
 use crate::store::Update;
 use crate::time::Timestamp;
@@ -44,7 +45,7 @@ impl Desk<'_> {
         let quarantine = respond::conflict(address, mac, &self.config, now);
         // At once in memory, so that the message that waited leads to another address.
         self.leases.put(quarantine.clone());
-        self.store(quarantine);
+        self.store(quarantine, Waiting::Nobody);
         self.decide_again(&waiting, now);
     }
 
@@ -57,7 +58,7 @@ impl Desk<'_> {
         ));
     }
 
-    pub(super) fn decide_again(&mut self, waiting: &Waiting, now: Timestamp) {
+    pub(super) fn decide_again(&mut self, waiting: &probe::Waiting, now: Timestamp) {
         if let Ok(message) = Message::parse(&waiting.packet) {
             self.received = waiting.received;
             self.handle(&waiting.packet, &message, waiting.arrival, now);
@@ -77,7 +78,7 @@ impl Desk<'_> {
             warn!(%server, mac = mac.map(tracing::field::display), "another DHCP server answers on this network");
             self.report.event(Event::warning(
                 "RogueServer",
-                format!("the DHCP server {server}{by} answers on this network and is not ours: turn it off, or set unknownClients to Ignore if it is meant to be there"),
+                format!("the DHCP server {server}{by} answers on this network and is not ours: turn it off, or name it in networkConfig.knownServers if it is meant to be there"),
             ));
         }
     }
@@ -131,9 +132,9 @@ impl Desk<'_> {
     /// The wall clock may have jumped while no server ran. To a shared store others may have written meanwhile, by clocks of
     /// their own: what they wrote stays as it is.
     pub(in crate::server) fn doubt_time_since(&mut self, newest: Timestamp, shared: bool) {
-        let doubtful = self.leases.doubt_time_since(newest, self.clock.now());
-        if !shared {
-            doubtful.into_iter().for_each(|lease| self.store(lease));
+        self.overdue = self.leases.doubt_time_since(newest, self.clock.now()) && !shared;
+        if shared {
+            self.leases.settled();
         }
     }
 
@@ -148,9 +149,18 @@ impl Desk<'_> {
         let gone: Vec<Lease> = self.leases.iter().filter(gone).cloned().collect();
         for lease in gone {
             info!(mac = %lease.mac, address = %lease.address, "freed: the machine is gone");
-            self.store(lease.released(now));
+            self.store(lease.released(now), Waiting::Machine);
         }
         self.machines = machines;
+    }
+
+    /// Frees what could not be stored as free, unless the machine is back or somebody else has the address.
+    pub(super) fn free_again(&mut self, address: Ipv4Addr, mac: Mac, now: Timestamp) {
+        let still = |lease: &&Lease| lease.mac == mac && lease.is_active(now) && self.machines.lack(mac);
+        let freed = self.leases.get(address).filter(still);
+        if let Some(freed) = freed.map(|lease| lease.released(now)) {
+            self.store(freed, Waiting::Machine);
+        }
     }
 
     pub(in crate::server) fn obey(&mut self, command: Command) {
@@ -161,12 +171,13 @@ impl Desk<'_> {
                     .leases
                     .get(address)
                     .filter(|lease| lease.state != State::Released && lease.is_live(now));
-                let released = lease.map(|lease| lease.released(now));
-                // Whoever asked may be gone already.
-                let _ = answer.send(released.is_some());
-                if let Some(released) = released {
-                    info!(%address, mac = %released.mac, "released by hand");
-                    self.store(released);
+                match lease.map(|lease| lease.released(now)) {
+                    Some(released) => {
+                        info!(%address, mac = %released.mac, "released by hand");
+                        self.store(released, Waiting::Person(answer));
+                    }
+                    // Whoever asked may be gone already.
+                    None => drop(answer.send(Released::NoLease)),
                 }
             }
         }

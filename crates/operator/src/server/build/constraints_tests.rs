@@ -5,7 +5,7 @@ use oooi_api::foreign::SecurityContextConstraints;
 use oooi_api::{DhcpServer, DnsServer, ProxyServer};
 use serde_json::{Value, json};
 
-use super::{Platform, build};
+use super::{Platform, Pods, build};
 use crate::context::Images;
 use crate::server::Server;
 
@@ -53,7 +53,7 @@ fn pod<S: Server>(kind: &str, spec: &Value) -> PodSpec {
     let mut mistakes = Vec::new();
     let wants = server.wants(&images, &mut mistakes);
     assert!(mistakes.is_empty(), "{mistakes:?}");
-    let mut deployments = build(&server, &wants, Platform::OpenShift).deployments;
+    let mut deployments = build(&server, &wants, Platform::OpenShift, &Pods::default()).deployments;
     deployments.remove(0).spec.unwrap().template.spec.unwrap()
 }
 

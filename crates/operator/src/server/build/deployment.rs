@@ -10,8 +10,8 @@ use kube::api::ObjectMeta;
 use oooi_plan::object_name::object_name;
 use serde_json::json;
 
-use super::{Platform, REPLICA, metadata, pod};
-use crate::identity::labels;
+use super::{Platform, Pods, REPLICA, metadata, pod};
+use crate::identity::{NETWORK_STATE, labels};
 use crate::server::{Server, Wants};
 
 /// What tells Multus the networks of a pod.
@@ -21,7 +21,13 @@ const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const SETTLED: i32 = 10;
 
 /// The Deployment of replica `number`, from 1 on.
-pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, number: usize) -> Deployment {
+pub(super) fn build<S: Server>(
+    server: &S,
+    wants: &Wants,
+    platform: Platform,
+    pods: &Pods,
+    number: usize,
+) -> Deployment {
     let name = server.name_any();
     let own = match number {
         1 => name.clone(),
@@ -49,18 +55,23 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, nu
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(pod_labels),
-                    annotations: Some(BTreeMap::from([(
-                        NETWORKS.to_owned(),
-                        networks(server, wants, number),
-                    )])),
+                    annotations: Some(annotations(server, wants, number)),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod::build(server, wants, platform)),
+                spec: Some(pod::build(server, wants, platform, pods)),
             },
             ..DeploymentSpec::default()
         }),
         ..Deployment::default()
     }
+}
+
+/// What tells Multus the networks of a pod, and which state of them it was made with.
+fn annotations<S: Server>(server: &S, wants: &Wants, number: usize) -> BTreeMap<String, String> {
+    let state = server.annotations().get(NETWORK_STATE);
+    let networks = (NETWORKS.to_owned(), networks(server, wants, number));
+    let state = state.map(|state| (NETWORK_STATE.to_owned(), state.clone()));
+    std::iter::once(networks).chain(state).collect()
 }
 
 /// The networks of a pod: the VLAN, with the address of this replica and those that every replica answers for.

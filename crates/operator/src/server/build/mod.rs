@@ -22,7 +22,7 @@ use oooi_plan::object_name::object_name;
 
 use super::grant::{Grant, Reading};
 use super::{Server, Wants};
-use crate::context::Platform;
+use crate::context::{Platform, Pods};
 use crate::identity;
 pub(crate) use pod::{INTERFACE, LEASES, POD_IP, time_to_end};
 
@@ -46,7 +46,7 @@ pub(super) struct Objects {
 }
 
 /// Builds everything that runs a server.
-pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> Objects {
+pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, pods: &Pods) -> Objects {
     let mut grants = server.grants();
     let constraints = match wants.route_via {
         Some(_) => Some(Reading::Routes),
@@ -70,7 +70,7 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
         config_map: config_map::build(server),
         claim: wants.claim.as_ref().map(|wanted| claim::build(server, wanted)),
         deployments: (1..=wants.addresses.len())
-            .map(|number| deployment::build(server, wants, platform, number))
+            .map(|number| deployment::build(server, wants, platform, pods, number))
             .collect(),
         service: service::build(server, wants),
         disruption_budget: disruption_budget::build(server, wants),

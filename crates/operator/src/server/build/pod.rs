@@ -2,14 +2,15 @@
 
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, Probe as PodProbe,
-    SeccompProfile, SecurityContext, Sysctl, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+    LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext,
+    PodSpec, Probe as PodProbe, SeccompProfile, SecurityContext, Sysctl, Toleration,
+    TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-use super::{METRICS_PORT, Platform, account_name, claim_name, config_map, config_map_name, envoy};
+use super::{METRICS_PORT, Platform, Pods, account_name, claim_name, config_map, config_map_name, envoy};
 use crate::identity::labels;
 use crate::server::{Probe, Server, Wants};
 
@@ -36,7 +37,7 @@ pub(crate) fn time_to_end(replicas: usize) -> i64 {
     if replicas == 1 { ALONE - 1 } else { USUAL - 5 }
 }
 
-pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) -> PodSpec {
+pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, pods: &Pods) -> PodSpec {
     let mut containers = vec![container(server, wants)];
     containers.extend(
         wants
@@ -52,6 +53,8 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
     let first: Vec<Container> = routes.into_iter().chain(bootstrap).collect();
     PodSpec {
         service_account_name: Some(account_name(server)),
+        priority_class_name: pods.priority_class.clone(),
+        image_pull_secrets: pull_secrets(pods),
         containers,
         init_containers: (!first.is_empty()).then_some(first),
         volumes: Some(volumes(server, wants)),
@@ -82,6 +85,14 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform) ->
         }),
         ..PodSpec::default()
     }
+}
+
+fn pull_secrets(pods: &Pods) -> Option<Vec<LocalObjectReference>> {
+    let secrets = pods.pull_secrets.iter();
+    let secrets: Vec<_> = secrets
+        .map(|name| LocalObjectReference { name: name.clone() })
+        .collect();
+    (!secrets.is_empty()).then_some(secrets)
 }
 
 fn container<S: Server>(server: &S, wants: &Wants) -> Container {
@@ -242,4 +253,40 @@ fn mounts(wants: &Wants) -> Vec<VolumeMount> {
         });
     }
     mounts
+}
+
+#[cfg(test)]
+mod tests {
+    use oooi_api::DnsServer;
+    use serde_json::json;
+
+    use super::*;
+    use crate::context::Images;
+
+    #[test]
+    fn pods_have_the_priority_and_the_pull_secrets_of_the_manager_or_none() {
+        let server: DnsServer = serde_json::from_value(json!({
+            "apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "DNSServer",
+            "metadata": {"name": "x", "namespace": "clusters", "uid": "1"},
+            "spec": {
+                "networkConfig": {"serverIP": "10.0.0.3", "proxyIP": "10.0.0.4", "networkAttachmentName": "vlan"},
+                "hostedClusterDomain": "x.example.com",
+            },
+        }))
+        .unwrap();
+        let images = Images {
+            oooi: "oooi".into(),
+            envoy: None,
+        };
+        let wants = server.wants(&images, &mut Vec::new());
+        let of = |pods: &Pods| json!(build(&server, &wants, Platform::Kubernetes, pods));
+        let pod = of(&Pods {
+            priority_class: Some("infrastructure".into()),
+            pull_secrets: vec!["a".into(), "b".into()],
+        });
+        assert_eq!(pod["priorityClassName"], "infrastructure");
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "a"}, {"name": "b"}]));
+        let plain = of(&Pods::default());
+        assert!(plain["priorityClassName"].is_null() && plain["imagePullSecrets"].is_null());
+    }
 }
