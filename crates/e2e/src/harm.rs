@@ -9,7 +9,7 @@ use oooi_testkit::{Error, Node, until};
 use serde_json::{Value, json};
 
 pub use self::configuration::change_configuration;
-pub use self::replicas::{address_on, double, forget, kill_one, lose, settled};
+pub use self::replicas::{address_on, double, forget, kill_one, lose, reboot_one, settled};
 use crate::{Hosted, PATIENCE, Result};
 
 /// Drops every packet to the management API server. Those to the hosted one pass through the node.
@@ -57,7 +57,7 @@ pub async fn two_leaders(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     node.signal_pod("oooi-system", &former, "SIGCONT").await?;
     let entry = json!([{"hostname": "two.example.com", "ip": "192.0.2.2"}]);
     let spec = json!({"infraComponents": {"dns": {"staticEntries": entry}}});
-    configuration::change(node, hosted, &spec).await?;
+    hosted.change(&spec).await?;
     hosted.ready().await?;
     // Whoever led before ends, and starts again as a candidate.
     let restarted = ["--output=jsonpath={.status.containerStatuses[0].restartCount}"];
@@ -149,6 +149,35 @@ pub async fn jump(node: &Node, volume: &str) -> Result<()> {
     Ok(())
 }
 
+/// The same for that of two DHCP servers which stands on the first node: the other one's clock stays right. It has no
+/// volume; what the image lacks can be put where its files lie. Its log shows that its clock jumped, and that it takes over
+/// what is changed meanwhile.
+pub async fn jump_of_one(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
+    let own = hosted.pods_of("dhcp");
+    let files = node.files_of(Hosted::NAMESPACE, &own, "dhcp").await?;
+    let folder = format!("{files}/var/lib/oooi");
+    node.run("mkdir", &["--parents", &folder])?;
+    for (seconds, time) in [(DAY, json!("59m")), (-DAY, json!("58m")), (0, Value::Null)] {
+        set_clock(node, &folder, seconds)?;
+        hosted
+            .change(&json!({"infraComponents": {"dhcp": {"leaseTime": time}}}))
+            .await?;
+        hosted.ready().await?;
+        let there = format!("--date={seconds} seconds");
+        let date = node.run("date", &["--utc", &there, "+%Y-%m-%d"])?;
+        let said = format!("\"timestamp\":\"{}", date.trim());
+        until("the server to say its date", PATIENCE, async || {
+            let look = ["logs", "--namespace", Hosted::NAMESPACE, "--selector", &own];
+            match node.kubectl(&[&look[..], &["--tail=5"]].concat()).await {
+                Ok(log) if log.contains(&said) => Ok(()),
+                other => Err(format!("{said}: {other:?}")),
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 /// The DHCP server's pod is replaced by one whose wall clock is a day ahead, so that every lease is over by it, and that
 /// one by a third whose clock is right. Whoever had an address has it still.
 pub async fn restart_tomorrow(node: &Node, hosted: &Hosted<'_>, volume: &str) -> Result<()> {
@@ -213,13 +242,15 @@ pub async fn reboot(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     hosted.ready().await
 }
 
-/// Gives every server another image, by the manager, as an upgrade does; waits until all run it.
+/// Gives the manager another image, and by it every server, as an upgrade does; waits until all run it.
 pub async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Result<()> {
     node.tag_own_image(image)?;
     let own = ["--namespace", "oooi-system"];
-    let chosen = format!("RELATED_IMAGE_OOOI={image}");
-    node.kubectl(&[&["set", "env", "deployment/oooi-manager", &chosen], &own[..]].concat())
-        .await?;
+    let servers = json!([{"name": "RELATED_IMAGE_OOOI", "value": image}]);
+    let manager = json!({"containers": [{"name": "manager", "image": image, "env": servers}]});
+    let patch = json!({"spec": {"template": {"spec": manager}}}).to_string();
+    let patch = ["patch", "deployment/oooi-manager", "--patch", &patch];
+    node.kubectl(&[&patch[..], &own].concat()).await?;
     let rolled = ["rollout", "status", "deployment/oooi-manager", "--timeout=120s"];
     node.kubectl(&[&rolled[..], &own[..]].concat()).await?;
     let path = "--output=jsonpath={range .items[*]}{.spec.template.spec.containers[*].image}:\

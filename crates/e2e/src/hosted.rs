@@ -1,6 +1,6 @@
 //! A hosted control plane in its namespace, with real programs.
 
-use std::{fs, net::IpAddr, path::PathBuf};
+use std::{fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use oooi_testkit::{Authority, Error, Node, Tenant, until};
 use serde_json::{Value, json};
@@ -124,7 +124,12 @@ impl<'a> Hosted<'a> {
 
     /// A published name of the cluster, such as `api.alpha.example.com`.
     pub fn published(&self, service: &str) -> String {
-        format!("{service}.{}.example.com", self.name)
+        format!("{service}.{}", self.zone())
+    }
+
+    /// The zone of all of its names.
+    pub fn zone(&self) -> String {
+        format!("{}.example.com", self.name)
     }
 
     /// Its name.
@@ -193,6 +198,22 @@ impl<'a> Hosted<'a> {
             }
         })
         .await
+    }
+
+    /// Changes fields of the Infra that belong to people.
+    pub async fn change(&self, spec: &Value) -> Result<()> {
+        self.patch("infra", spec).await
+    }
+
+    /// Changes fields in the specification of the object of a kind that has the name of the cluster.
+    pub(crate) async fn patch(&self, kind: &str, spec: &Value) -> Result<()> {
+        let patch = json!({"spec": spec}).to_string();
+        let arguments = ["patch", kind, self.name, "--type=merge", "--patch", &patch];
+        let namespace = ["--namespace", Self::NAMESPACE];
+        self.node
+            .kubectl(&[&arguments[..], &namespace].concat())
+            .await
+            .map(drop)
     }
 
     /// Waits until the Infra says that it is ready as it is now asked for.
@@ -337,8 +358,17 @@ impl<'a> Hosted<'a> {
         self.administer_with(arguments, "").await
     }
 
+    /// The same, given up after some time: a tunnel that nobody serves says nothing.
+    pub async fn administer_for(&self, limit: Duration, arguments: &[&str]) -> Result<String> {
+        self.kubectl_there(limit, arguments, "").await
+    }
+
     /// The same, with `input` as its standard input.
     pub async fn administer_with(&self, arguments: &[&str], input: &str) -> Result<String> {
+        self.kubectl_there(PATIENCE, arguments, input).await
+    }
+
+    async fn kubectl_there(&self, limit: Duration, arguments: &[&str], input: &str) -> Result<String> {
         let service = [
             "get",
             "service",
@@ -353,8 +383,10 @@ impl<'a> Hosted<'a> {
             "administrator",
             Some("system:masters"),
         )?;
-        let kubectl = self.node.parts().program("kubectl");
-        let mut command = self.node.command(&kubectl.to_string_lossy());
+        let mut command = self.node.command("timeout");
+        command
+            .arg(limit.as_secs().to_string())
+            .arg(self.node.parts().program("kubectl"));
         command.arg(format!("--kubeconfig={}", kubeconfig.display()));
         command
             .args(["--tls-server-name=kubernetes.default.svc"])

@@ -11,8 +11,10 @@ pub async fn deploy(node: &Node) -> Result<()> {
     node.import_own_image()?;
     let neighbours = ["hostedclusters", "nodepools", "virtualmachineinstances"]
         .map(|name| root().join(format!("testbed/crds/{name}.yaml")));
+    // Of OpenShift's kinds this alone: the rest of OpenShift is not here.
+    let resolvers = node.parts().crds().join("operator-dnses.yaml");
     let own = root().join("deploy/crds");
-    for path in neighbours.iter().chain([&own]) {
+    for path in neighbours.iter().chain([&resolvers, &own]) {
         let path = path.to_string_lossy();
         node.kubectl(&["apply", "--server-side", "-f", &path]).await?;
         let established = [
@@ -24,8 +26,8 @@ pub async fn deploy(node: &Node) -> Result<()> {
         ];
         node.kubectl(&established).await?;
     }
-    let base = root().join("deploy/kustomize/base");
-    let manifests = node.kubectl(&["kustomize", &base.to_string_lossy()]).await?;
+    let overlay = root().join("deploy/kustomize/default");
+    let manifests = node.kubectl(&["kustomize", &overlay.to_string_lossy()]).await?;
     // Nothing can be pulled on the test node: Envoy is there under a name of its own.
     let manifests = manifests
         .lines()

@@ -1,6 +1,9 @@
 //! What a run of faults measured, for the documentation.
 
-use std::{fs, thread, time::Instant};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 /// What stands above the table.
 const HEAD: &str = include_str!("../scene/reliability.md");
@@ -35,16 +38,18 @@ impl Page {
         self.loads.push(load());
     }
 
-    /// The whole page: the machine, how busy it was, how long all of it took, and the table.
-    pub(crate) fn end(self) -> String {
-        let minutes = self.began.elapsed().as_secs().div_ceil(60);
+    /// The whole page: the machine, how busy it was, how long all of it took, and the table. `whole` is the time of the
+    /// run with all that was before the faults.
+    pub(crate) fn end(self, whole: Duration) -> String {
+        let minutes = |time: Duration| time.as_secs().div_ceil(60).to_string();
         let least = self.loads.iter().copied().fold(f64::INFINITY, f64::min);
         let most = self.loads.iter().copied().fold(0.0, f64::max);
         let head = HEAD
             .replace("MACHINE", &machine())
             .replace("LEAST", &format!("{least:.1}"))
             .replace("MOST", &format!("{most:.1}"))
-            .replace("MINUTES", &minutes.to_string());
+            .replace("MINUTES", &minutes(self.began.elapsed()))
+            .replace("WHOLE", &minutes(whole));
         head + &self.table
     }
 }

@@ -184,7 +184,8 @@ impl<'a> Run<'a> {
 
     /// Ends the traffic and prints the table: the page of it, and what went beyond the allowed.
     pub fn end(self) -> (String, Vec<String>) {
-        println!("{}", self.page.table);
-        (self.page.end(), self.broken)
+        let whole = self.node.age();
+        println!("{}\n{} s since the node began", self.page.table, whole.as_secs());
+        (self.page.end(whole), self.broken)
     }
 }

@@ -13,12 +13,16 @@ use std::{
     path::{Path, PathBuf},
     process::id,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use crate::{Error, cgroup, error::Context, process};
 
 /// How many machines may run at once: each takes one /30 of 198.18.0.0/16.
 const SLOTS: usize = 256;
+
+/// The file that says which process owns a testbed. It is written first.
+const OWNER: &str = "owner";
 
 /// The file that says that a testbed is up.
 const READY: &str = "ready";
@@ -46,7 +50,7 @@ impl State {
         lock.lock()
             .context(|| format!("cannot lock {}", path.display()))?;
         let state = Self { path, _lock: lock };
-        state.write("owner", &id().to_string())?;
+        state.write(OWNER, &id().to_string())?;
         Ok(state)
     }
 
@@ -129,13 +133,19 @@ impl Live {
     }
 }
 
+/// How long ago a testbed began, by the file that is written first.
+pub(crate) fn began(path: &Path) -> Option<Duration> {
+    let written = fs::metadata(path.join(OWNER)).and_then(|file| file.modified());
+    written.ok()?.elapsed().ok()
+}
+
 /// The testbeds that run now, in the order of their names.
 pub fn live() -> Result<Vec<Live>, Error> {
     let mut found: Vec<Live> = directories(&base()?)
         .into_iter()
         .filter(|path| !abandoned(path))
         .filter_map(|path| {
-            let owner = fs::read_to_string(path.join("owner")).ok()?.parse().ok()?;
+            let owner = fs::read_to_string(path.join(OWNER)).ok()?.parse().ok()?;
             Some(Live {
                 name: name_of(&path),
                 owner,

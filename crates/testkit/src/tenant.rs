@@ -1,8 +1,9 @@
 //! A tenant of the VLAN: where a worker of a hosted cluster would stand.
 //!
 //! A tenant is one sleeping process that holds a network, mount and host-name namespace. Its network
-//! has nothing but loopback and `eth0`, a port of the bridge without an address. Its `/etc` has files
-//! of its own where a DHCP client writes: `resolv.conf`, `hosts`; `/var/lib/dhcp` is its own too.
+//! has nothing but loopback and `eth0`, a port of the bridge without an address; one that is a router gets
+//! further ones. Its `/etc` has files of its own where a DHCP client writes: `resolv.conf`, `hosts`;
+//! `/var/lib/dhcp` is its own too.
 
 use std::{
     fs,
@@ -37,11 +38,13 @@ ip link set lo up
 exec sleep infinity
 "#;
 
-/// A network namespace on the VLAN. Dropping it removes it with its interface.
+/// Tells the tenants of this process apart, and their interfaces.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A network namespace on the VLAN. Dropping it removes it with its interfaces.
 pub struct Tenant {
     name: String,
     machine: Place,
-    vlan: String,
     // Dropped before the namespaces that they run in.
     programs: Vec<Process>,
     holder: Process,
@@ -50,7 +53,6 @@ pub struct Tenant {
 
 impl Tenant {
     pub(crate) async fn start(state: &Path, machine: Place, vlan: &str, name: &str) -> Result<Self, Error> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}-{count}", std::process::id());
         let files = state.join("tenants").join(format!("{name}-{id}"));
@@ -88,25 +90,28 @@ impl Tenant {
         let tenant = Self {
             name: name.to_owned(),
             machine,
-            vlan: vlan.to_owned(),
             programs: Vec::new(),
             holder,
             files,
         };
-        tenant.plug(init.as_raw_nonzero().get(), count)?;
+        tenant.plug(vlan, "eth0")?;
         Ok(tenant)
     }
 
-    /// Puts `eth0` on the bridge. The names at the bridge are unique by process and count.
-    fn plug(&self, init: i32, count: u32) -> Result<(), Error> {
+    /// Puts an interface of its own on the bridge of a VLAN. The names at the bridge are unique by process and count.
+    pub fn plug(&self, vlan: &str, interface: &str) -> Result<(), Error> {
+        let Place::Machine(init) = self.machine else {
+            return Err(Error::NotRoot);
+        };
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let port = format!("t{:x}-{count:x}", std::process::id());
         let mut add = Command::new("nsenter");
-        add.arg(format!("--target={init}"))
+        add.arg(format!("--target={}", init.as_raw_nonzero()))
             .args(["--net", "--", "ip", "link", "add", &port, "type", "veth"]);
-        add.args(["peer", "name", "eth0", "netns", &self.holder.id().to_string()]);
+        add.args(["peer", "name", interface, "netns", &self.holder.id().to_string()]);
         process::output(add)?;
-        ip(self.machine, &format!("link set {port} master {} up", self.vlan))?;
-        self.run("ip", &["link", "set", "eth0", "up"]).map(drop)
+        ip(self.machine, &format!("link set {port} master {vlan} up"))?;
+        self.run("ip", &["link", "set", interface, "up"]).map(drop)
     }
 
     /// Where the files of its own lie, and the logs of its programs.

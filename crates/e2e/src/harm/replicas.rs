@@ -3,7 +3,7 @@
 use oooi_testkit::{Node, SecondNode, until};
 use serde_json::{Value, json};
 
-use super::{SERVERS, configuration::change, kill_pods, wrong};
+use super::{SERVERS, kill_pods, wrong};
 use crate::{Hosted, PATIENCE, Result};
 
 /// Has two of each server, and waits until all of them serve.
@@ -11,7 +11,7 @@ pub async fn double(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     let two = json!({
         "dhcp": {"replicas": 2, "leaseStorage": "Kubernetes"}, "dns": {"replicas": 2}, "proxy": {"replicas": 2},
     });
-    change(node, hosted, &json!({"infraComponents": two})).await?;
+    hosted.change(&json!({"infraComponents": two})).await?;
     settled(node, hosted).await
 }
 
@@ -47,6 +47,29 @@ pub async fn address_on(node: &Node, hosted: &Hosted<'_>, server: &str, member: 
 pub async fn kill_one(node: &Node, hosted: &Hosted<'_>, server: &str) -> Result<()> {
     let [own, here] = pod_on(hosted, server, Node::NAME);
     kill_pods(node, Hosted::NAMESPACE, &[&own, &here]).await?;
+    settled(node, hosted).await
+}
+
+/// Reboots the second of two nodes; waits until every pod there runs anew: until then it counts as ready by what was said
+/// before.
+pub async fn reboot_one(node: &Node, hosted: &Hosted<'_>, second: &SecondNode) -> Result<()> {
+    let there = format!("--field-selector=spec.nodeName={}", SecondNode::NAME);
+    let containers = async || {
+        let path = "--output=jsonpath={.items[*].status.containerStatuses[*].containerID}";
+        let look = ["get", "pods", "--namespace", Hosted::NAMESPACE, &there, path];
+        node.kubectl(&look).await
+    };
+    let before = containers().await?;
+    second.reboot()?;
+    until("every container of the node to run anew", PATIENCE, async || {
+        let now = containers().await.map_err(|error| error.to_string())?;
+        let old = now.split(' ').any(|container| before.contains(container));
+        match old || now.split(' ').count() < before.split(' ').count() {
+            true => Err(format!("before: {before}, now: {now}")),
+            false => Ok(()),
+        }
+    })
+    .await?;
     settled(node, hosted).await
 }
 

@@ -23,7 +23,7 @@ use oooi_net::Network;
 use site::Site;
 
 /// How often there is a rest.
-const RESTS: u32 = 8;
+const RESTS: u32 = 40;
 /// Machines on which nodes boot.
 const MACHINES: usize = 4;
 /// Connections that are kept over each churn.

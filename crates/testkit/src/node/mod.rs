@@ -21,7 +21,7 @@ use crate::{
     machine::{self, Machine, Place},
     process::{self, Process},
     shared,
-    state::{State, name_of},
+    state::{State, began, name_of},
     until,
 };
 
@@ -154,6 +154,11 @@ impl Node {
         ))
     }
 
+    /// How long ago its start began, whoever owns it.
+    pub fn age(&self) -> Duration {
+        began(self.state()).unwrap_or_default()
+    }
+
     /// The name of the bridge that is the VLAN, for the NetworkAttachmentDefinitions of tests.
     pub fn vlan(&self) -> &'static str {
         settings::VLAN
@@ -220,13 +225,29 @@ impl Node {
         selector: &str,
         container: &str,
     ) -> Result<(), Error> {
+        let ids = self.containers(namespace, selector, container).await?;
+        self.signal_containers(&ids, "SIGKILL")
+    }
+
+    /// Where the files of a container lie, of the one pod on this node that a selector chooses. Its processes see what
+    /// is put there, and may not write themselves.
+    pub async fn files_of(&self, namespace: &str, selector: &str, container: &str) -> Result<String, Error> {
+        let id = self.containers(namespace, selector, container).await?;
+        let id = id.trim_start_matches("containerd://");
+        Ok(format!(
+            "/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/rootfs"
+        ))
+    }
+
+    /// The ids of a container in those pods on this node that a selector chooses.
+    async fn containers(&self, namespace: &str, selector: &str, container: &str) -> Result<String, Error> {
         let path = format!(
             "jsonpath={{.items[*].status.containerStatuses[?(@.name==\"{container}\")].containerID}}"
         );
         let here = format!("--field-selector=spec.nodeName={}", Self::NAME);
         let look = ["get", "pods", "--namespace", namespace, &here];
-        let look = [&look[..], &["--selector", selector, "--output", &path]].concat();
-        self.signal_containers(&self.kubectl(&look).await?, "SIGKILL")
+        self.kubectl(&[&look[..], &["--selector", selector, "--output", &path]].concat())
+            .await
     }
 
     /// Sends a signal to the first process of every container of a pod.

@@ -13,7 +13,7 @@ use super::Node;
 use crate::{
     Error,
     machine::{Place, volatile},
-    state::State,
+    state::{State, name_of},
 };
 
 /// Starts a program, and again after it was killed and the node is on. Its own failure is the end before that, so that
@@ -86,11 +86,16 @@ impl Node {
     /// Reboots the node: kubelet, container runtime, packet filters and every container end at once, and the
     /// components start again. The control plane of the cluster, tenants and workers go on: they are other machines.
     pub fn reboot(&self) -> Result<(), Error> {
-        let mut command = self.command("flock");
-        command.arg("--exclusive").arg(power(self.state()));
-        command.args(["sh", "-c", OFF]);
-        command.env("GROUP", crate::cgroup::group(&self.machine_name()));
-        command.env("VOLATILE", volatile(self.state()));
-        crate::process::output(command).map(drop)
+        reboot(self.place, self.state())
     }
+}
+
+/// Reboots the node of a machine, by its state.
+pub(super) fn reboot(place: Place, state: &Path) -> Result<(), Error> {
+    let mut command = place.command("flock");
+    command.arg("--exclusive").arg(power(state));
+    command.args(["sh", "-c", OFF]);
+    command.env("GROUP", crate::cgroup::group(&name_of(state)));
+    command.env("VOLATILE", volatile(state));
+    crate::process::output(command).map(drop)
 }

@@ -7,7 +7,9 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-use super::{Node, READY, ended, import_image, own_image, settings, start::Start, tag_own_image};
+use super::{
+    Node, READY, ended, import_image, own_image, power::reboot, settings, start::Start, tag_own_image,
+};
 use crate::{
     Authority, Error, Parts,
     machine::{Machine, ip},
@@ -24,7 +26,7 @@ pub struct SecondNode {
     // Dropped in this order: the machine takes all processes with it.
     machine: Machine,
     _components: Vec<Process>,
-    _state: State,
+    state: State,
 }
 
 impl SecondNode {
@@ -39,7 +41,7 @@ impl SecondNode {
             Ok((machine, components)) => Ok(Self {
                 machine,
                 _components: components,
-                _state: state,
+                state,
             }),
             Err(error) => Err(state.explain(error)),
         }
@@ -49,6 +51,11 @@ impl SecondNode {
     pub fn import_own_image(&self, other_name: &str) -> Result<(), Error> {
         import_image(self.machine.place(), &own_image())?;
         tag_own_image(self.machine.place(), other_name)
+    }
+
+    /// Reboots it, as [`Node::reboot`] does the first.
+    pub fn reboot(&self) -> Result<(), Error> {
+        reboot(self.machine.place(), self.state.path())
     }
 
     async fn start_in(node: &Node, state: &State, parts: &Parts) -> Result<(Machine, Vec<Process>), Error> {
