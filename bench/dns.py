@@ -24,7 +24,7 @@ PORT = 5300
 UPSTREAM = "127.90.0.9"
 STEADY = 20_000
 # Tails are taken from short slices in turn: what a neighbour does for a moment spoils one of them, not the figure.
-SLICES = 5
+SLICES = 12
 # The answers that our cache may hold, in MiB: by default, and while it grows: as much as unbound has.
 CACHE, ROOM = 8, 128
 
@@ -181,7 +181,7 @@ def cores(bench, seconds):
             for core in range(workers):
                 groups.append(CPU / f"bench{os.getpid()}-{workers}-{core}")
                 share_of_core(bench.servers[name][1].pid, core, groups[-1])
-        for _ in range(SLICES):
+        for _ in range(5):
             for name in names:
                 rows[name].append(answers(bench, name, seconds))
     finally:

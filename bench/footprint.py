@@ -8,7 +8,8 @@ Usage: bench/footprint.py --envoy PATH [--quick] [--rounds 3]
 One stack runs at a time, in a network namespace of its own; nodes, their DNS upstream and the control plane are at the
 other end of a veth pair. At rest, it has answered each kind of question once. Loaded, it has 1,000 leases, 10,000 names
 of others in its cache, and 2,000 open connections: a cluster of 1,000 nodes, with two connections for each. Memory is
-proportional: what processes share counts once. Programs of which there may be others on the machine run from a copy, so
+proportional: what processes share counts once. The manager is not in it, since there is one for all hosted clusters:
+bench/manager.py compares it with the least that one in Go takes. Programs of which there may be others on the machine run from a copy, so
 that those share nothing with them.
 """
 
@@ -32,7 +33,9 @@ RATE = 200
 SETTLED = 5
 DNS, GATEWAY, CLIENT = "10.0.0.3", "10.0.0.4", dhcp.CLIENT
 API = "api.bench.example"
-OWN, PEERS = ["oooi, one process", "oooi, three processes"], ["CoreDNS + Kea + Envoy", "CoreDNS + dnsmasq + Envoy"]
+QUIET_ENVOY = ["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]
+OWN = ["oooi, one process", "oooi, three processes", "oooi, three processes and Envoy"]
+PEERS = ["CoreDNS + Kea + Envoy", "CoreDNS + dnsmasq + Envoy"]
 
 
 class Stack:
@@ -69,21 +72,27 @@ class Stack:
             oooi = self.programs["oooi"]
         if name == "oooi, one process":
             self.part("oooi up", oooi, "up", "-f", infra, *files, "--interface", "eth0", "--state-dir", folder / "state")
-        elif name == "oooi, three processes":
+        elif name in OWN:
             planned = subprocess.run([oooi, "plan", "-f", infra, "-o", "yaml"], capture_output=True, text=True, check=True).stdout
             manifest = {kind: self.processes.write(f"{kind}.yaml", text) for kind, text in by_kind(planned).items()}
             state = ["--interface", "eth0", "--state-dir", folder / "state"]
             self.part("oooi dhcp", oooi, "dhcp", "-f", manifest["DHCPServer"], *state)
             self.part("oooi dns", oooi, "dns", "-f", manifest["DNSServer"], "--metrics-bind-address", "127.0.0.1:9091")
             gateway = ["-f", manifest["ProxyServer"], *files, "--metrics-bind-address", "127.0.0.1:9092"]
-            self.part("oooi proxy", oooi, "proxy", *gateway)
+            if "Envoy" in name:
+                # As in a pod, where Envoy is a container of its own; on one thread, as beside the peers.
+                bootstrap = folder / "envoy.json"
+                subprocess.run([oooi, "proxy", *gateway, "--write-bootstrap", bootstrap], check=True)
+                self.part("oooi proxy for Envoy", oooi, "proxy", *gateway, "--engine", "envoy", "--external-envoy")
+                self.part("Envoy for oooi", self.programs["envoy"], "-c", bootstrap, *QUIET_ENVOY)
+            else:
+                self.part("oooi proxy", oooi, "proxy", *gateway)
         else:
             self.settings("stack/zone")
             self.part("CoreDNS", self.programs["coredns"], "-quiet", "-conf", self.settings("stack/Corefile", FOLDER=folder))
             server = "Kea" if "Kea" in name else "dnsmasq"
             self.part(server, *dhcp.COMMANDS[server](self.processes, folder))
-            quiet = ["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]
-            self.part("Envoy", self.programs["envoy"], "-c", self.settings("stack/envoy.yaml"), *quiet)
+            self.part("Envoy", self.programs["envoy"], "-c", self.settings("stack/envoy.yaml"), *QUIET_ENVOY)
         self.processes.until(f"{name}: DHCP answers", lambda: self.alive() and self.wire.load(20, 1)["leases"] > 0)
         for asked in (API, "first.wild.example.org"):
             self.processes.until(f"{name}: DNS answers for {asked}", lambda: self.alive() and self.resolves(asked))
@@ -232,7 +241,8 @@ def report(stacks, parts, size, rounds, versions):
             "All that one hosted cluster needs on its VLAN. Loaded is a cluster of 1,000 nodes: "
             f"{LEASES:,} leases, {NAMES:,} names in the cache, {CONNECTIONS:,} open connections. Memory that is not "
             f"anonymous is pages of files, such as of our binary of {size:.0f} MiB: all processes on a machine that run "
-            "the same file share them.",
+            "the same file share them. No manager is in it, neither ours nor one of the peers: there is one for all hosted "
+            "clusters, and the next section compares it.",
             table(kept + spent, stacks),
             f"oooi's share of the smallest peer stack: {said}.",
             "By process:",

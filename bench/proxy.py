@@ -8,7 +8,8 @@ Usage: bench/proxy.py [--quick] [--rounds 3] [--seconds 4] [--only floor,oooi,sn
 Every gateway has one worker on the first core and routes three names; clients and backend share the second core. All
 gateways run at once on loopback, each at an address of its own, and are used in turn. The bare relay has no names to
 route by, so there are two: one before the backend with TLS, one before the plain one. The careless ones promise less,
-as sniproxy does: small pieces may wait for each other, and both sides are closed when one has ended.
+as sniproxy does: small pieces may wait for each other, and both sides are closed when one has ended. The splicing one is
+the floor of bulk, and does nothing else.
 """
 
 import argparse
@@ -61,7 +62,7 @@ class Bench:
         routes = [f"{name}={TLS}" for name in NAMES] + [f"raw.bench.test={PLAIN}"]
         envoy = self.settings("envoy", "envoy.yaml", "127.91.0.5")
         copying = self.settings("haproxy", "haproxy.cfg", "127.91.0.6", SPLICE="")
-        splicing = self.settings("haproxy-splice", "haproxy.cfg", "127.91.0.7", SPLICE="option splice-auto")
+        splicing = self.settings("haproxy-splice", "haproxy.cfg", "127.91.0.7", SPLICE="option splice-request\n  option splice-response")
         nginx = self.settings("nginx", "nginx.conf", "127.91.0.8")
         sniproxy = self.settings("sniproxy", "sniproxy.conf", "127.91.0.9")
         commands = {
@@ -69,6 +70,7 @@ class Bench:
             "floor, plain": ("127.91.0.3", [floor, f"127.91.0.3:{PORT}", PLAIN]),
             "careless floor": ("127.91.0.10", [floor, f"127.91.0.10:{PORT}", TLS, "careless"]),
             "careless floor, plain": ("127.91.0.11", [floor, f"127.91.0.11:{PORT}", PLAIN, "careless"]),
+            "splicing floor, plain": ("127.91.0.12", [floor, f"127.91.0.12:{PORT}", PLAIN, "splice"]),
             "oooi": ("127.91.0.4", [self.program("gateway"), "1", f"127.91.0.4:{PORT}", *routes]),
             "Envoy": ("127.91.0.5", [self.envoy, "-c", envoy, "--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]),
             "HAProxy": ("127.91.0.6", ["haproxy", "-db", "-q", "-f", copying]),
@@ -78,7 +80,7 @@ class Bench:
         }
         for name, (address, command) in commands.items():
             if is_chosen(name, chosen):
-                self.start(name, address, command, "raw" if leads_to(name, "raw") else "tls")
+                self.start(name, address, command, "raw" if leads_to(name, "bulk") else "tls")
 
     def try_load(self, *arguments):
         command = [*first(), "taskset", "-c", "1", self.load_tool, *map(str, arguments)]
@@ -124,7 +126,9 @@ class Bench:
 
 
 def leads_to(name, kind):
-    """Whether a contender has the backend of this load: the floors have one each."""
+    """Whether a contender has the backend of this load: the floors have one each, and one is for bulk alone."""
+    if name.startswith("splicing"):
+        return kind == "bulk"
     return "floor" not in name or (kind == "tls") == ("plain" not in name)
 
 
@@ -227,6 +231,7 @@ def report(figures, idle, counts, rounds, versions):
         "raw connection, of the floor": ratio(figures, "raw cpu", "oooi", ["floor, plain"]),
         "raw connection, of the best peer": ratio(figures, "raw cpu", "oooi", peers),
         "request, of nginx": ratio(figures, "request cpu", "oooi", ["nginx"]),
+        "GB, of the floor": ratio(figures, "bulk cpu", "oooi", ["splicing floor, plain"]),
         "GB, of HAProxy with splice": ratio(figures, "bulk cpu", "oooi", ["HAProxy, splice"]),
     }
     said = "; ".join(f"{what}: {value:.2f}" for what, value in ratios.items() if value)
