@@ -60,11 +60,12 @@ image: ## build the image, static and from scratch: dist/oooi-amd64.tar
 
 ##@ Deploy
 
-# The operator's image, what renders and applies, and what is applied: default, ha or openshift.
+# The operator's image, that of Envoy where it is another than usual, what renders and applies, and what is applied:
+# default, ha or openshift.
 IMG ?= localhost/oooi:dev
 KUBECTL ?= kubectl
 OVERLAY ?= default
-MANIFESTS = $(KUBECTL) kustomize deploy/kustomize/$(OVERLAY) | sed 's|localhost/oooi:dev|$(IMG)|g'
+MANIFESTS = deploy/manifests $(OVERLAY) "$(IMG)" "$(ENVOY_IMAGE)" $(KUBECTL)
 
 .PHONY: install
 install: ## the definitions, into the cluster of the kubeconfig
@@ -72,15 +73,15 @@ install: ## the definitions, into the cluster of the kubeconfig
 	$(KUBECTL) apply --server-side -f deploy/crds
 
 .PHONY: uninstall
-uninstall: ## the definitions go, and with them every resource of theirs
+uninstall: ## the definitions go, last of all: what of their kinds is left goes only while an operator runs
 	$(KUBECTL) delete --ignore-not-found -f deploy/crds
 
 .PHONY: deploy
-deploy: install ## the definitions and the operator; IMG=… its image, OVERLAY=ha or openshift
+deploy: install ## the definitions and the operator; IMG=… its image, ENVOY_IMAGE=…, OVERLAY=ha or openshift
 	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
-undeploy: ## the operator goes, the definitions and all resources stay
+undeploy: ## the operator goes; delete Infras and EgressIPAMs before, see docs/operations.md
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 ##@ Release
@@ -95,7 +96,7 @@ image-archive: ## one archive of the image for import without a registry: dist/o
 	  binary="$$(deploy/image/build $$arch)"; \
 	  deploy/image/pack "$$binary" dist/images/oooi-$$arch.tar $$arch "$(IMG)"; \
 	done
-	python3 -B deploy/image/join.py --output dist/oooi-image.tar $(ARCHS:%=dist/images/oooi-%.tar)
+	SOURCE_DATE_EPOCH="$$(deploy/image/epoch)" python3 -B deploy/image/join.py --output dist/oooi-image.tar $(ARCHS:%=dist/images/oooi-%.tar)
 
 .PHONY: bundle
 bundle: testbed ## the bundle for OLM: dist/bundle; IMG and ENVOY_IMAGE by digest
@@ -112,6 +113,7 @@ release: testbed ## archives, image, chart, bundle, definitions, bill of materia
 
 .PHONY: test
 test: ## unit, cluster, net and node tests and a little fuzzing, in turn; as root on Debian it installs the packages that it needs
+	$(STEP) "room on the disk" tools/room.py
 	$(STEP) "packages" testbed/packages build deploy node clients fuzz
 	$(STEP) "testbed" testbed/build
 	$(STEP) "build the tests" cargo test --workspace --test '*' --lib --bins --no-run
@@ -167,11 +169,28 @@ test-node: testbed image ## on a real node: kubelet, containerd, Multus, kube-pr
 	@testbed/packages node clients
 	$(STEP) "node tests" $(TESTBED) run --node -- cargo test --quiet --workspace --test 'node*'
 
+# By default nginx ends a silent relay after ten minutes, and Envoy after an hour: 3660 outlasts it, and all the rest of
+# `make e2e`.
+QUIET_SECONDS ?= 660
+QUIET_TEST := upgraded_connections_and_watches_outlive_a_long_silence
+QUIET := env OOOI_QUIET_SECONDS="$(QUIET_SECONDS)" OOOI_ENVOY="$$(testbed/build --where)/bin/envoy"
+QUIET_NATIVE := cargo test --quiet -p oooi-proxy --test net_native
+QUIET_ENVOY := cargo test --quiet -p oooi-xds --test net_envoy
+END_TO_END := cargo test --quiet -p oooi-e2e --test node_join --test faults
+
 .PHONY: e2e
-e2e: testbed image ## the end-to-end part alone; writes what was lost by each fault to docs/reliability.md (root)
+e2e: testbed image ## the end-to-end part alone; writes what was lost by each fault to docs/reliability.md; QUIET_SECONDS=3660 for a longer silence (root)
 	@testbed/packages node clients
+	$(STEP) "build the tests" sh -c '$(END_TO_END) --no-run && $(QUIET_NATIVE) --no-run && $(QUIET_ENVOY) --no-run'
+	@# The silence is waited for beside the rest: it takes no time of its own, and no CPU.
+	@$(STEP) "silence of $(QUIET_SECONDS) s, built-in engine" $(QUIET) $(QUIET_NATIVE) $(QUIET_TEST) & native=$$!; \
+	$(STEP) "silence of $(QUIET_SECONDS) s, Envoy" $(QUIET) $(QUIET_ENVOY) $(QUIET_TEST) & envoy=$$!; \
+	failed=0; \
 	$(STEP) "end to end" $(TESTBED) run --node -- env RELIABILITY="$(CURDIR)/docs/reliability.md" \
-	  cargo test --quiet -p oooi-e2e --test node_join --test faults -- --nocapture
+	  $(END_TO_END) -- --nocapture || failed=1; \
+	wait $$native || failed=1; \
+	wait $$envoy || failed=1; \
+	exit $$failed
 
 SOAK_SECONDS ?= 600
 

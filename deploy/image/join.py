@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Joins image archives of several architectures into one, for import where no registry can be reached.
 
-The result is an OCI layout with one image index under one name; `skopeo copy --all oci-archive:FILE …`, `podman load`,
-`ctr image import` and `oc image mirror` take it. The same archives give the same bytes.
+The result is an OCI layout with one image index under one name; `skopeo copy --all oci-archive:FILE …`, `podman load` and
+`ctr images import` take it. The same archives give the same bytes.
 
 Refused: an archive that is no OCI layout of one image, a blob that is not what its name says, two archives of one
 architecture, and images of different names.

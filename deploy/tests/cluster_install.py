@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 from cluster import KUSTOMIZE, STATE, apply, define, is_there, kubectl, prepare_namespace
-from tools import CHART, DEPLOY, ROOT, documents, run, testbed, until
+from tools import CHART, DEPLOY, ROOT, documents, last_release, run, testbed, until
 
 NAMESPACE = "oooi-system"
 
@@ -150,11 +150,7 @@ class OnACluster(unittest.TestCase):
             apply("--dry-run=server", "--namespace", NAMESPACE, "-f", version.parent)
 
     def test_6_the_last_release_is_upgraded_and_what_people_wrote_stays(self):
-        described = subprocess.run(
-            ["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        # Until there is a release: from what is committed to what is in the checkout.
-        release = described.stdout.strip() or "HEAD"
+        release = last_release()
         with tempfile.TemporaryDirectory() as directory:
             archive = subprocess.run(
                 ["git", "archive", release, "deploy/crds", "deploy/kustomize", "examples"],

@@ -7,20 +7,18 @@ becomes series with the labels that the monitors add, and promtool evaluates eac
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import yaml
-from cluster import STATE, apply, define, is_there, prepare_namespace
+from cluster import OOOI, apply, define, is_there, manager, prepare_namespace
 from observability import PROMETHEUS, queries
 from tools import DEPLOY, ROOT, documents, fetch, run, testbed, until
 
 # Written from the registries of the servers and of the manager.
 REFERENCE = ROOT / "docs/reference/metrics.md"
-OOOI = ROOT / "target/debug/oooi"
 LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 # One network with a node that says how many addresses it can carry.
 EGRESS = """
@@ -39,33 +37,15 @@ metadata:
 """
 
 
-def free_address():
-    """An address on loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return "127.0.0.1:{1}".format(*listener.getsockname())
-
-
 def exposed_by_the_manager():
     """What a manager exposes that has a certificate and looks after an EgressIPAM."""
     define(DEPLOY / "crds", ROOT / "testbed/crds/egressips.yaml")
     prepare_namespace()
     apply("-f", "-", text=EGRESS)
-    address = free_address()
-    command = [OOOI, "manager", "--image=localhost/oooi:dev", "--pod-namespace=oooi-system", "--metrics-secure=false"]
-    command += [f"--metrics-bind-address={address}", f"--health-probe-bind-address={free_address()}"]
-    environment = {**os.environ, "KUBECONFIG": f"{STATE}/kubeconfig"}
-    with tempfile.TemporaryFile("w+") as log:
-        with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as manager:
-            try:
-                for name in ("egressip_ip_capacity{", "oooi_certificate_expiry_timestamp_seconds{"):
-                    until(f"the manager exposes {name}", lambda name=name: name in fetch(f"http://{address}/metrics"))
-                return fetch(f"http://{address}/metrics")
-            except AssertionError as error:
-                log.seek(0)
-                raise AssertionError(f"{error}:\n{log.read()}") from None
-            finally:
-                manager.terminate()
+    with manager() as address:
+        for name in ("egressip_ip_capacity{", "oooi_certificate_expiry_timestamp_seconds{"):
+            until(f"the manager exposes {name}", lambda name=name: name in fetch(f"http://{address}/metrics"))
+        return fetch(f"http://{address}/metrics")
 
 
 def exposed_by_servers():

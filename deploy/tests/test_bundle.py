@@ -75,6 +75,11 @@ class TheBundle(unittest.TestCase):
         kinds = {entry["kind"] for entry in self.csv["spec"]["customresourcedefinitions"]["owned"]}
         self.assertEqual({example["kind"] for example in examples}, kinds - {"DHCPLease"})
 
+    def test_says_that_it_uses_the_proxy_of_the_cluster(self):
+        """The manager asks clouds by the HTTPS_PROXY that OLM gives it."""
+        annotations = self.csv["metadata"]["annotations"]
+        self.assertEqual(annotations["features.operators.openshift.io/proxy-aware"], "true")
+
     def test_needs_the_kubernetes_that_the_chart_needs(self):
         [chart] = documents((CHART / "Chart.yaml").read_text())
         self.assertEqual(chart["kubeVersion"], f">={self.csv['spec']['minKubeVersion']}-0")

@@ -95,6 +95,18 @@ class TheChart(unittest.TestCase):
         for argument in ["--namespace=a,b", "--controllers=infra", "--egress-network=ovn-kubernetes"]:
             self.assertIn(argument, arguments)
 
+    def test_passes_what_the_pods_of_servers_get(self):
+        options = ["imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two", "servers.priorityClassName=high"]
+        rendered = templated(*NO_CRDS, "--set", ",".join(options))
+        [account] = [item for item in rendered if item["kind"] == "ServiceAccount"]
+        self.assertEqual(account["imagePullSecrets"], [{"name": "one"}, {"name": "two"}])
+        [manager] = [item for item in rendered if item["kind"] == "Deployment"]
+        arguments = manager["spec"]["template"]["spec"]["containers"][0]["args"]
+        for argument in ["--image-pull-secret=one", "--image-pull-secret=two", "--priority-class=high"]:
+            self.assertIn(argument, arguments)
+        # Values that `helm upgrade --reuse-values` keeps from before there were such.
+        self.assertEqual(templated(*NO_CRDS, "--set", "servers=null"), templated(*NO_CRDS))
+
     def test_has_the_version_of_the_workspace(self):
         [chart] = documents((CHART / "Chart.yaml").read_text())
         self.assertEqual((chart["version"], chart["appVersion"]), (version(), version()))

@@ -92,3 +92,11 @@ def version():
     """The version of the workspace."""
     lines = (ROOT / "Cargo.toml").read_text().splitlines()
     return next(line.split('"')[1] for line in lines if line.startswith("version = "))
+
+
+def last_release(checkout=ROOT):
+    """The tag before this commit. Until there is one: what is committed, as against what is in the checkout."""
+    # A tag of this very commit names what is to be tested. The first commit of all has none before it.
+    command = ["git", "describe", "--tags", "--abbrev=0", "HEAD^"]
+    described = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    return described.stdout.strip() or "HEAD"

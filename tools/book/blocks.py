@@ -175,7 +175,8 @@ def prepare(directory: Path, oooi: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "oooi").symlink_to(oooi)
     shutil.copytree(ROOT / "examples", directory / "examples")
-    (directory / "deploy").symlink_to(ROOT / "deploy")
+    for name in ("deploy", "Makefile"):
+        (directory / name).symlink_to(ROOT / name)
     environment = {name: value for name, value in os.environ.items() if name in ("KUBECONFIG", "LANG", "TERM")}
     # `testbed run` names the directory of the cluster that it started.
     if testbed := os.environ.get("OOOI_TESTBED"):
