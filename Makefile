@@ -183,9 +183,12 @@ e2e: testbed image ## the end-to-end part alone; writes what was lost by each fa
 	@testbed/packages node clients
 	$(STEP) "build the tests" sh -c '$(END_TO_END) --no-run && $(QUIET_NATIVE) --no-run && $(QUIET_ENVOY) --no-run'
 	@# The silence is waited for beside the rest: it takes no time of its own, and no CPU.
-	@$(STEP) "silence of $(QUIET_SECONDS) s, built-in engine" $(QUIET) $(QUIET_NATIVE) $(QUIET_TEST) & native=$$!; \
+	@# Groups of their own: what runs in the background does not hear an interrupt.
+	@set -m; \
+	$(STEP) "silence of $(QUIET_SECONDS) s, built-in engine" $(QUIET) $(QUIET_NATIVE) $(QUIET_TEST) & native=$$!; \
 	$(STEP) "silence of $(QUIET_SECONDS) s, Envoy" $(QUIET) $(QUIET_ENVOY) $(QUIET_TEST) & envoy=$$!; \
-	failed=0; \
+	set +m; failed=0; \
+	trap 'kill -- -$$native -$$envoy 2>/dev/null || true' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(STEP) "end to end" $(TESTBED) run --node -- env RELIABILITY="$(CURDIR)/docs/reliability.md" \
 	  $(END_TO_END) -- --nocapture || failed=1; \
 	wait $$native || failed=1; \

@@ -64,3 +64,9 @@ def manager():
                 raise AssertionError(f"{error}:\n{log.read()}") from None
             finally:
                 process.terminate()
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    log.seek(0)
+                    raise AssertionError(f"the manager did not end when it was told to:\n{log.read()}") from None

@@ -130,9 +130,12 @@ impl Leases {
         self.owed = Vec::new();
     }
 
-    /// No address that another client had is given away before `until`, nor before what was said earlier.
+    /// No address that another client had is given away before `until`, nor before what was said earlier. Who was offered
+    /// one has nothing of it.
     pub fn hold_expired_until(&mut self, until: Timestamp) {
         self.hold_expired_until = self.hold_expired_until.max(until);
+        let covered = std::mem::take(&mut self.covered);
+        covered.into_values().for_each(|lease| self.uncover(lease));
     }
 
     /// Whether another client has the address of a lease, or had it and it is not known to be over.
@@ -206,12 +209,7 @@ impl Leases {
         self.queue(state).insert(queued);
         // A quarantined address has no client: it must not come up as the latest address of one.
         if state != State::Declined {
-            self.by_id.set(
-                &self.records,
-                place,
-                |lease| self.hashing.id(&lease.id),
-                |a, b| a.id == b.id,
-            );
+            self.is_latest(place);
         }
         while let Some(address) = self.fresh.vacated.last()
             && self.place(*address).is_some()
@@ -222,9 +220,29 @@ impl Leases {
             && let Some(&(_, oldest)) = self.offers.first()
         {
             match self.covered.remove(&oldest) {
-                Some(lease) => self.put(lease),
+                Some(lease) => self.uncover(lease),
                 None => self.forget(oldest),
             }
+        }
+    }
+
+    /// Names the latest record of a client.
+    fn is_latest(&mut self, place: usize) {
+        self.by_id.set(
+            &self.records,
+            place,
+            |lease| self.hashing.id(&lease.id),
+            |a, b| a.id == b.id,
+        );
+    }
+
+    /// Puts a lease back in whose place an offer was. Its client may have got another one since.
+    fn uncover(&mut self, lease: Lease) {
+        let later = self.of_id(&lease.id).filter(|other| other.since > lease.since);
+        let later = later.map(|other| other.address);
+        self.put(lease);
+        if let Some(place) = later.and_then(|address| self.place(address)) {
+            self.is_latest(place);
         }
     }
 

@@ -98,6 +98,24 @@ fn a_lease_outlives_an_offer_that_is_forgotten_for_want_of_room() {
 }
 
 #[test]
+fn a_lease_that_comes_back_does_not_count_as_its_clients_latest() {
+    let config = fixture::config(|_| {});
+    let over = lease(10, 1, State::Bound, later(5));
+    let mut leases = Leases::new(&config, vec![over.clone()], NOW);
+    leases.put(lease(10, 2, State::Offered, later(40)));
+    let mut newer = lease(11, 1, State::Bound, later(3600));
+    newer.since = later(20);
+    leases.put(newer.clone());
+    for n in 0..MAX_OFFERS as u32 {
+        let mut offer = lease(0, 3, State::Offered, later(50));
+        offer.address = Ipv4Addr::from(n);
+        leases.put(offer);
+    }
+    assert_eq!(leases.get(address(10)), Some(&over));
+    assert_eq!(leases.of_id(&over.id), Some(&newer));
+}
+
+#[test]
 fn a_lease_that_is_over_by_the_wall_clock_alone_keeps_its_address_for_what_it_had_left() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let stored = vec![lease(10, 1, State::Bound, later(50))];

@@ -58,7 +58,9 @@ pub fn release(directory: &Path, address: Ipv4Addr, now: Timestamp) -> Result<bo
     {
         None => Ok(false),
         Some(lease) => {
-            journal.append(&[lease.released(now.max(lease.since))])?;
+            // No later than anything in the journal: from its newest moment on the next start counts, for all leases.
+            let newest = leases.iter().map(|lease| lease.since).max();
+            journal.append(&[lease.released(newest.unwrap_or(lease.since))])?;
             Ok(true)
         }
     }
@@ -84,6 +86,18 @@ mod tests {
         assert!(release(directory.path(), stored.address, now).unwrap());
         assert!(!release(directory.path(), stored.address, now).unwrap());
         assert_eq!(list(directory.path()).unwrap()[0].state, State::Released);
+    }
+
+    #[test]
+    fn a_release_without_a_server_says_nothing_of_the_time_since() {
+        let directory = tempfile::tempdir().unwrap();
+        let stored = [lease(9, 1, State::Bound), lease(10, 2, State::Bound)];
+        let newest = stored[0].since.max(stored[1].since);
+        Journal::open(directory.path()).unwrap().append(&stored).unwrap();
+        let ahead = stored[0].since.after(Duration::from_secs(30));
+        assert!(release(directory.path(), stored[0].address, ahead).unwrap());
+        let after = list(directory.path()).unwrap();
+        assert_eq!(after.iter().map(|lease| lease.since).max(), Some(newest));
     }
 
     #[test]

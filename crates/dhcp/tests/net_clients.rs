@@ -1,7 +1,7 @@
 //! Real clients in network namespaces: dhclient, udhcpc and dhcpcd get, renew, rebind, release and decline.
 //!
-//! Needs root and the Debian packages isc-dhcp-client, udhcpc and dhcpcd-base. Nothing is skipped: without them the
-//! tests fail and say so.
+//! Needs root and the Debian packages isc-dhcp-client, udhcpc, dhcpcd-base and isc-dhcp-relay. Nothing is skipped:
+//! without them the tests fail and say so.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -175,6 +175,32 @@ impl Client {
             .and_then(|address| address.parse().ok())
             .expect(&line)
     }
+
+    /// Gives the address back, as people tell each program to.
+    fn release(&self, station: &Namespace, home: &Home, address: Ipv4Addr) {
+        match self.program {
+            Program::Dhclient => {
+                let line = ["-r", "-d", "-lf", "leases", "-pf", "pid", "-sf", "script", "eth0"].map(|word| {
+                    if word.starts_with('-') || word == "eth0" {
+                        word.into()
+                    } else {
+                        self.file(word)
+                    }
+                });
+                let released = station.command("dhclient").args(line).output().unwrap();
+                assert!(released.status.success(), "{released:?}");
+            }
+            Program::Udhcpc => self.process.signal(libc::SIGTERM),
+            Program::Dhcpcd => self.process.signal(libc::SIGALRM),
+        }
+        await_that(
+            &format!("{:?} released: {}", self.program, read(&self.file("log"))),
+            || {
+                home.lease(address)
+                    .is_some_and(|lease| lease.state == State::Released)
+            },
+        );
+    }
 }
 
 #[test]
@@ -195,28 +221,7 @@ fn clients_get_their_address_and_give_it_back() {
         }
         let lease = home.lease(ip(10)).expect("a stored lease");
         assert_eq!(lease.state, State::Bound);
-        match program {
-            Program::Dhclient => {
-                let line = ["-r", "-d", "-lf", "leases", "-pf", "pid", "-sf", "script", "eth0"].map(|word| {
-                    if word.starts_with('-') || word == "eth0" {
-                        word.into()
-                    } else {
-                        client.file(word)
-                    }
-                });
-                let released = station.command("dhclient").args(line).output().unwrap();
-                assert!(released.status.success(), "{released:?}");
-            }
-            Program::Udhcpc => client.process.signal(libc::SIGTERM),
-            Program::Dhcpcd => client.process.signal(libc::SIGALRM),
-        }
-        await_that(
-            &format!("{program:?} released: {}", read(&client.file("log"))),
-            || {
-                home.lease(ip(10))
-                    .is_some_and(|lease| lease.state == State::Released)
-            },
-        );
+        client.release(&station, &home, ip(10));
         drop(client);
         // The same station gets the same address again.
         assert_eq!(Client::start(program, &station).bound(), ip(10), "{program:?}");
@@ -411,4 +416,39 @@ fn a_relay_gets_the_answers_for_its_clients_with_its_information() {
     relay.select(Mac([2, 0, 0, 0, 0, 8]), ip(10));
     let nak = relay.expect("a NAK");
     assert_eq!((nak.kind(), nak.bytes[10]), (6, 0x80), "a relay broadcasts a NAK");
+}
+
+#[test]
+fn clients_behind_a_real_relay_get_renew_and_release() {
+    let spec = SPEC.replace("1h", "10s");
+    with_each(|program| {
+        let (mut lan, home) = (Lan::new("192.168.100.2/24"), Home::new(&spec));
+        let _server = serve(&lan, &home.spec(), &home.state());
+        // One network on two links: the router answers for those on the other one, and forwards what is unicast.
+        let (router, station) = lan.attach_behind_router();
+        router.run("ip addr add 192.168.100.9/24 dev eth0");
+        router.run("ip addr add 192.168.100.8/32 dev eth1");
+        router.run("ip route add 192.168.100.10/32 dev eth1");
+        router.enter(|| {
+            for setting in ["ip_forward", "conf/eth0/proxy_arp", "conf/eth1/proxy_arp"] {
+                std::fs::write(format!("/proc/sys/net/ipv4/{setting}"), "1").expect(setting);
+            }
+        });
+        // It adds option 82, and drops answers that do not repeat it.
+        let relay = router
+            .command("dhcrelay")
+            .args(["-4", "-d", "--no-pid", "-a", "-D", "-id", "eth1", "-iu", "eth0"])
+            .arg("192.168.100.2")
+            .stderr(std::fs::File::create(home.path().join("relay.log")).unwrap())
+            .spawn()
+            .expect("dhcrelay, of the package isc-dhcp-relay");
+        let _relay = Process(relay);
+        let client = Client::start(program, &station);
+        assert_eq!(client.bound(), ip(10), "{program:?}");
+        let first = home.lease(ip(10)).expect("a stored lease");
+        await_that(&format!("{program:?} renews past the relay"), || {
+            home.lease(ip(10)).unwrap().expires > first.expires
+        });
+        client.release(&station, &home, ip(10));
+    });
 }

@@ -1,6 +1,11 @@
 //! A hosted control plane in its namespace, with real programs.
 
-use std::{fs, net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use oooi_testkit::{Authority, Error, Node, Tenant, until};
 use serde_json::{Value, json};
@@ -18,11 +23,22 @@ const OWN_KINDS: &str = "infras,dhcpservers,dnsservers,proxyservers,dhcpleases,d
                          serviceaccounts,rolebindings,persistentvolumeclaims,networkpolicies,poddisruptionbudgets,pods,\
                          network-attachment-definitions";
 
+/// What workers dial to reach the API server.
+#[derive(Clone, Copy)]
+pub enum Api {
+    /// A name that the HostedCluster says.
+    Name,
+    /// An address that nobody says: the CLI's default is a load balancer without a name, and where nobody else is one, the
+    /// gateway is. This is where it will stand.
+    Address(Ipv4Addr),
+}
+
 /// A hosted cluster: its control plane runs on the node, its workers stand on the VLAN.
 pub struct Hosted<'a> {
     node: &'a Node,
     name: &'static str,
     vlan: &'static str,
+    api: Api,
     authority: Authority,
     directory: PathBuf,
     /// What the namespace of the control plane holds without us.
@@ -34,13 +50,14 @@ impl<'a> Hosted<'a> {
     pub const NAMESPACE: &'static str = "clusters";
 
     /// Starts the control plane of a cluster, whose machines stand on `vlan`, and waits until all of it is ready.
-    pub async fn start(node: &'a Node, name: &'static str, vlan: &'static str) -> Result<Self> {
+    pub async fn start(node: &'a Node, name: &'static str, vlan: &'static str, api: Api) -> Result<Self> {
         let directory = node.state().join("hosted").join(name);
         let authority = Authority::create(&directory)?;
         let mut this = Self {
             node,
             name,
             vlan,
+            api,
             authority,
             directory,
             before: Vec::new(),
@@ -127,6 +144,14 @@ impl<'a> Hosted<'a> {
         format!("{service}.{}", self.zone())
     }
 
+    /// What workers dial to reach a service: its published name, or an address.
+    pub fn dialled(&self, service: &str) -> String {
+        match (service, self.api) {
+            ("api", Api::Address(address)) => address.to_string(),
+            _ => self.published(service),
+        }
+    }
+
     /// The zone of all of its names.
     pub fn zone(&self) -> String {
         format!("{}.example.com", self.name)
@@ -151,22 +176,49 @@ impl<'a> Hosted<'a> {
     }
 
     /// Applies the HostedCluster with its one annotation, and one for the engine of the gateway where it is not the
-    /// default; fills in the status as HyperShift does.
+    /// default; fills in the status as things come to be known.
     pub async fn annotate(&self, network: &str, engine: &str) -> Result<()> {
         let chosen = format!("hostedcluster.densityops.com/proxy-engine: {engine}");
+        let hostname = match self.api {
+            Api::Name => ", loadBalancer: {hostname: api.CLUSTER.example.com}",
+            Api::Address(_) => "",
+        };
         let manifests = HOSTED_CLUSTER
             .replace("ENGINE", if engine == "Envoy" { "" } else { &chosen })
+            .replace("HOSTNAME", hostname)
             .replace("CLUSTER", self.name)
             .replace("NAMESPACE", Self::NAMESPACE)
             .replace("NETWORK", network)
             .replace("VLAN", self.vlan);
         self.apply(Self::NAMESPACE, &manifests).await?;
-        let status = json!({"status": {
-            "controlPlaneEndpoint": {"host": self.published("api"), "port": 6443},
+        self.report(&json!({
             "ignitionEndpoint": self.published("ignition"),
             "oauthCallbackURLTemplate":
                 format!("https://{}:443/oauth2callback/[identity-provider-name]", self.published("oauth")),
-        }});
+        }))
+        .await?;
+        if let Api::Address(address) = self.api {
+            self.given(address).await?;
+        }
+        self.report(&json!({"controlPlaneEndpoint": {"host": self.dialled("api"), "port": 6443}}))
+            .await
+    }
+
+    /// Waits until the Service of the API server has the address of a load balancer.
+    async fn given(&self, address: Ipv4Addr) -> Result<()> {
+        until("the API server's load balancer", PATIENCE, async || {
+            let path = "--output=jsonpath={.status.loadBalancer.ingress[*].ip}";
+            match self.within(&["get", "service", "kube-apiserver", path]).await {
+                Ok(given) if given == address.to_string() => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Fills in the status of the HostedCluster as HyperShift does.
+    async fn report(&self, status: &Value) -> Result<()> {
+        let status = json!({ "status": status });
         let namespace = format!("--namespace={}", Self::NAMESPACE);
         let patch = format!("--patch={status}");
         let arguments = [
@@ -337,9 +389,9 @@ impl<'a> Hosted<'a> {
         .await
     }
 
-    /// The kubeconfig that ignition leaves on a worker: the published name, and the right to ask for a certificate.
+    /// The kubeconfig that ignition leaves on a worker: what is published, and the right to ask for a certificate.
     pub fn bootstrap(&self) -> Result<PathBuf> {
-        let server = format!("https://{}:6443", self.published("api"));
+        let server = format!("https://{}:6443", self.dialled("api"));
         self.authority.kubeconfig(
             "bootstrap.kubeconfig",
             &server,
@@ -423,11 +475,14 @@ impl<'a> Hosted<'a> {
 
     /// One certificate a server, by the names that it is published under.
     fn certificates(&self) -> Result<()> {
-        let local = [IpAddr::from([127, 0, 0, 1])];
+        let mut addresses = vec![IpAddr::from([127, 0, 0, 1])];
+        if let Api::Address(address) = self.api {
+            addresses.push(address.into());
+        }
         let own = self.published("api");
         let kubernetes = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let names: Vec<&str> = kubernetes.into_iter().chain([own.as_str()]).collect();
-        self.authority.server("kube-apiserver", &names, &local)?;
+        self.authority.server("kube-apiserver", &names, &addresses)?;
         for (file, service) in [
             ("konnectivity", "konnectivity"),
             ("ignition-server-proxy", "ignition"),

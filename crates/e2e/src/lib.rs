@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use beyond::{Beyond, Routed};
 pub use growth::{Usage, growth};
-pub use hosted::Hosted;
+pub use hosted::{Api, Hosted};
 pub use join::join;
 pub use listeners::{hears_datagrams, takes_connections};
 pub use member::{is_whole, run_probe};

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use oooi_e2e::{
-    Allowed, EVERYTHING, GATEWAY, Hosted, REPLACED, Result, Run, deploy, harm, is_whole, join, run_probe,
-    traffic,
+    Allowed, Api, EVERYTHING, GATEWAY, Hosted, REPLACED, Result, Run, deploy, harm, is_whole, join,
+    run_probe, traffic,
 };
 use oooi_testkit::{Node, SecondNode, Tenant};
 
@@ -255,7 +255,7 @@ async fn what_worked_goes_on_when_something_breaks() {
     // Of a size that can be filled.
     node.run("mount", &["-t", "tmpfs", "-o", "size=8m", "leases", &leases])
         .unwrap();
-    let (deployed, hosted) = tokio::join!(deploy(node), Hosted::start(node, "gamma", node.vlan()));
+    let (deployed, hosted) = tokio::join!(deploy(node), Hosted::start(node, "gamma", node.vlan(), Api::Name));
     deployed.unwrap();
     let hosted = hosted.unwrap();
     hosted.annotate("192.168.102.0/24", "Native").await.unwrap();

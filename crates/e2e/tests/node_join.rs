@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use oooi_e2e::{
-    Beyond, EVERYTHING, Hosted, PATIENCE, Resolvers, Result, Routed, Run, deploy, harm, hears_datagrams,
+    Api, Beyond, EVERYTHING, Hosted, PATIENCE, Resolvers, Result, Routed, Run, deploy, harm, hears_datagrams,
     is_whole, join, run_probe, takes_connections, traffic,
 };
 use oooi_testkit::{Node, Worker, until};
@@ -18,9 +18,10 @@ async fn set_up(
     vlan: &'static str,
     network: &str,
     engine: &str,
+    api: Api,
 ) -> Result<(Hosted<'static>, Worker)> {
     node.volume(&format!("{name}-leases")).await?;
-    let hosted = Hosted::start(node, name, vlan).await?;
+    let hosted = Hosted::start(node, name, vlan, api).await?;
     hosted.annotate(network, engine).await?;
     hosted.ready().await?;
     let machine = format!("{name}-workers-1");
@@ -36,9 +37,18 @@ async fn workers_join_two_clusters_that_see_nothing_of_each_other() {
     let node = Node::shared().await.unwrap();
     node.add_vlan("vlan101").unwrap();
     deploy(node).await.unwrap();
+    // One by a name, the other as HyperShift's CLI does by default: workers dial an address and send no server name.
+    let at = Api::Address([192, 168, 101, 4].into());
     let (alpha, beta) = tokio::join!(
-        set_up(node, "alpha", node.vlan(), "192.168.100.0/24", "Native"),
-        set_up(node, "beta", "vlan101", "192.168.101.0/24", "Envoy"),
+        set_up(
+            node,
+            "alpha",
+            node.vlan(),
+            "192.168.100.0/24",
+            "Native",
+            Api::Name
+        ),
+        set_up(node, "beta", "vlan101", "192.168.101.0/24", "Envoy", at),
     );
     let (mut alpha, mut beta) = (alpha.unwrap(), beta.unwrap());
     let resolvers = Resolvers::create(node).await.unwrap();
@@ -121,7 +131,7 @@ async fn no_name_of_another_cluster_is_known_or_served(
         ("ignition", "443"),
         ("konnectivity", "443"),
     ] {
-        let own = hosted.published(service);
+        let own = hosted.dialled(service);
         known(&own).unwrap();
         let foreign = other.published(service);
         let answer = known(&foreign);

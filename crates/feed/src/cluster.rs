@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -44,7 +45,8 @@ pub async fn connect() -> Result<Client, NoCluster> {
 
 /// The client that kube would make, but one that notices when packets get lost. A watch is silent for minutes, and what
 /// the API server sent meanwhile it repeats at ever longer intervals: news would come half a minute after it is back.
-fn client(config: Config) -> Result<Client, kube::Error> {
+fn client(mut config: Config) -> Result<Client, kube::Error> {
+    config.connect_timeout = Some(CONNECT);
     if config.proxy_url.is_some() {
         return Client::try_from(config); // which says whether it can
     }
@@ -55,7 +57,11 @@ fn client(config: Config) -> Result<Client, kube::Error> {
     tcp.set_keepalive_interval(Some(PROBE));
     tcp.set_keepalive_retries(Some(PROBES));
     tcp.set_tcp_user_timeout(Some(PROBE * (PROBES + 1)));
-    let tls = config.rustls_https_connector_with_connector(tcp)?;
+    // An API server that hangs accepts connections, and its system answers probes: the handshake has its time, too.
+    let mut tls = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    tls.set_connect_timeout(config.connect_timeout);
+    tls.set_read_timeout(config.read_timeout);
+    tls.set_write_timeout(config.write_timeout);
     let retry = config
         .default_retry
         .then(|| RetryLayer::new(RetryPolicy::server_retry()));

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
@@ -21,11 +22,15 @@ use oooi_dhcp::mac::Mac;
 use oooi_dhcp::machines::{Machine, Machines};
 use serde::Deserialize;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::watching::{Seen, Watching};
 
 /// The pods in which machines run.
 const LAUNCHERS: &str = "kubevirt.io=virt-launcher";
+
+/// So long machines that are listed wait for their pods: who may not look at those does without.
+const POD_WAIT: Duration = Duration::from_secs(10);
 
 /// Where Multus writes what a pod was attached to.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -40,27 +45,40 @@ pub fn follow(client: Client, namespace: Option<&str>) -> watch::Receiver<Arc<Ma
         None => (Api::all(client.clone()), Api::all(client)),
     };
     let mut machines = Watching::new(machines, watcher::Config::default(), "VirtualMachineInstances");
-    let launchers = watcher::Config::default().labels(LAUNCHERS);
+    // Pods come whole, and a page of them is in memory at once.
+    let launchers = watcher::Config::default().labels(LAUNCHERS).page_size(50);
     let mut launchers = Watching::new(pods, launchers, "the pods of VirtualMachineInstances");
     let (sender, receiver) = watch::channel(Arc::<Machines>::default());
     tokio::spawn(async move {
         let mut known = Known::default();
-        let (mut listed, mut launchers_looked_at) = (false, false);
+        let (mut listed, mut launchers_looked_at) = (None, false);
         loop {
+            let since = listed.filter(|_| !launchers_looked_at);
+            let waited = async move {
+                match since {
+                    Some(at) => sleep_until(at + POD_WAIT).await,
+                    None => std::future::pending().await,
+                }
+            };
             let news = tokio::select! {
                 () = sender.closed() => return,
                 seen = machines.next() => {
-                    listed |= matches!(seen, Seen::All(_));
+                    if matches!(seen, Seen::All(_)) {
+                        listed.get_or_insert_with(Instant::now);
+                    }
                     known.machine(seen)
                 }
                 seen = launchers.next() => {
-                    // Without them the index is what it is: they are the last resort.
-                    let first = !std::mem::replace(&mut launchers_looked_at, true);
+                    let first = matches!(seen, Seen::All(_)) && !std::mem::replace(&mut launchers_looked_at, true);
                     known.launcher(seen) || first
+                }
+                () = waited => {
+                    launchers_looked_at = true;
+                    true
                 }
             };
             // A machine that only its pod tells of must not be missing from an index that is called whole.
-            if !news || !listed || !launchers_looked_at {
+            if !news || listed.is_none() || !launchers_looked_at {
                 continue;
             }
             let next = Arc::new(known.index());

@@ -98,6 +98,26 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the API server itself found fault with fields: the same again is refused again. What a webhook or a policy
+    /// denies may be allowed later without a word, and another uid is that of an object that was made anew since.
+    pub fn is_invalid(&self) -> bool {
+        let Error::Refused { source, .. } = self else {
+            return false;
+        };
+        let kube::Error::Api(status) = &**source else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let mut fields = causes
+            .map(|cause| &*cause.field)
+            .filter(|field| !field.is_empty())
+            .peekable();
+        status.code == 422
+            && !status.message.starts_with("admission webhook")
+            && fields.peek().is_some()
+            && fields.all(|field| field != "metadata.uid")
+    }
+
     /// Whether there is no such namespace, or it is about to be none.
     pub fn is_namespace_missing(&self) -> bool {
         let Error::Refused { source, .. } = self else {

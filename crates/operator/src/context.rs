@@ -135,6 +135,12 @@ impl Pauses {
         pause + pause.mul_f64(spread as f64 / 1000.0)
     }
 
+    /// Whether the last look at the object failed.
+    pub fn has_failed(&self, object: &str) -> bool {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.contains_key(object)
+    }
+
     /// The object is well.
     pub fn succeeded(&self, object: &str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

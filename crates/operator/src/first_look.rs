@@ -3,14 +3,17 @@
 use std::any::TypeId;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Resource;
 use kube::runtime::reflector::Store;
 use tokio::time::timeout;
 
 /// How long it may take. Whoever waits holds up others of its kind.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+
+/// So long a manager that began may only be slow: what was said before stays.
+const EARLY: Duration = Duration::from_secs(60);
 
 /// What did not come in time.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +22,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 )]
 pub struct Unlisted {
     kinds: String,
+    /// The manager has just begun.
+    pub(crate) is_early: bool,
 }
 
 /// Which kinds a controller waited for in vain. It waits once for each: the next one to ask gets no answer at once, until
 /// the list came.
 pub struct FirstLook {
+    began: Instant,
     limit: Duration,
     late: Mutex<HashSet<TypeId>>,
 }
@@ -31,6 +37,7 @@ pub struct FirstLook {
 impl Default for FirstLook {
     fn default() -> Self {
         FirstLook {
+            began: Instant::now(),
             limit: LIMIT,
             late: Mutex::default(),
         }
@@ -69,6 +76,7 @@ impl FirstLook {
         };
         known.map_err(|_| Unlisted {
             kinds: K::plural(&()).into_owned(),
+            is_early: self.began.elapsed() < EARLY,
         })
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! A watch that was cut off for too long lists everything again. What was deleted in between is in no event and in no
 //! list, so nothing would wake whoever depended on it. After such a gap everything is looked at once: a look that
-//! finds nothing to do costs a few reads, and gaps are rare.
+//! finds nothing to do costs a few reads, and gaps are rare. So it is after a first list that came so late that nobody
+//! waits for it any more.
+
+use std::time::Instant;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
+
+use crate::first_look::LIMIT;
 
 /// The gaps in the watches of one controller. Clones share them.
 #[derive(Clone, Default)]
@@ -23,11 +28,14 @@ impl Gaps {
     where
         K: Send + 'static,
     {
-        let (gaps, mut is_listed) = (self.0.clone(), false);
+        let (gaps, began, mut is_listed) = (self.0.clone(), Instant::now(), false);
         events
             .inspect(move |event| {
-                if matches!(event, Ok(Event::InitDone)) && std::mem::replace(&mut is_listed, true) {
-                    gaps.send_replace(());
+                if matches!(event, Ok(Event::InitDone)) {
+                    let is_late = began.elapsed() >= LIMIT;
+                    if std::mem::replace(&mut is_listed, true) || is_late {
+                        gaps.send_replace(());
+                    }
                 }
             })
             .touched_objects()

@@ -363,15 +363,14 @@ fn users(infras: &Store<Infra>, definition: &NetworkAttachmentDefinition) -> Vec
         .collect()
 }
 
-/// The Infras that name the same definition or are on the same VLAN by another one.
+/// The Infras that name the same definition or are on the same VLAN by another one, and those that were refused: it may
+/// have been in their way, on a VLAN that it left.
 fn neighbours(stores: &Stores, changed: &Infra) -> Vec<ObjectRef<Infra>> {
-    let Some(own) = stores.vlan(changed) else {
-        return Vec::new();
-    };
+    let own = stores.vlan(changed);
     let others = stores.infras.state();
     let others = others.iter().filter(|other| other.uid() != changed.uid());
     others
-        .filter(|other| stores.vlan(other).as_ref() == Some(&own))
+        .filter(|other| infra::is_refused(other) || own.is_some() && stores.vlan(other) == own)
         .map(|other| ObjectRef::from_obj(&**other))
         .collect()
 }

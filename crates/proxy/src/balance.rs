@@ -118,6 +118,16 @@ impl Balancer {
         Some(time)
     }
 
+    /// This attempt never began. If it was to find out whether an ejected endpoint is well again, the next one is.
+    pub fn not_tried(&mut self, pick: Pick, now: Instant) {
+        if let Some(endpoint) = self.find(pick.address)
+            && pick.round == Some(endpoint.round)
+            && endpoint.ejected_until.is_some()
+        {
+            endpoint.ejected_until = Some(now);
+        }
+    }
+
     /// Each endpoint, and whether it is ejected now.
     pub fn health(&self, now: Instant) -> impl Iterator<Item = (SocketAddr, bool)> {
         self.endpoints
@@ -179,6 +189,17 @@ mod tests {
     fn endpoints_take_turns() {
         let (mut balancer, now) = (balancer(3), Instant::now());
         assert_eq!(picks(&mut balancer, 6, now), [1, 2, 3, 1, 2, 3].map(address));
+    }
+
+    #[test]
+    fn an_attempt_that_never_began_leaves_its_part_to_the_next() {
+        let (mut balancer, now) = (balancer(2), Instant::now());
+        let later = now + eject(&mut balancer, 1, now);
+        let pick = attempt(&mut balancer, 1, later);
+        let is_ejected = |balancer: &Balancer| balancer.health(later).any(|(_, ejected)| ejected);
+        assert!(is_ejected(&balancer), "the others wait for the verdict");
+        balancer.not_tried(pick, later);
+        assert!(!is_ejected(&balancer), "there is none to wait for");
     }
 
     #[test]

@@ -121,12 +121,16 @@ impl Connecting {
                     return Ok(());
                 }
                 Err(error) if is_exhaustion(&error) => {
-                    thread.shared.ran_out(&error); // the endpoint is not to blame
+                    thread.shared.ran_out(&error);
+                    self.upstream.not_tried(endpoint, now); // which is not to blame
                     self.starved = Some(error.to_string());
                     self.attempt = Attempt::Later(now + DESCRIPTOR_WAIT);
                     return Ok(());
                 }
-                Err(error) => self.failed(endpoint, &error.to_string()),
+                Err(error) => {
+                    self.starved = None;
+                    self.failed(endpoint, &error.to_string());
+                }
             }
         }
     }

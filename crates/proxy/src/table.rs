@@ -35,6 +35,10 @@ impl Upstream {
         self.balancer.lock().failed(pick, now)
     }
 
+    pub(crate) fn not_tried(&self, pick: Pick, now: Instant) {
+        self.balancer.lock().not_tried(pick, now);
+    }
+
     pub(crate) fn health(&self, now: Instant) -> Vec<(SocketAddr, bool)> {
         self.balancer.lock().health(now).collect()
     }

@@ -141,6 +141,7 @@ async fn open(
     let socket = connected(endpoint.address).await.map_err(|error| {
         if is_exhaustion(&error) {
             shared.ran_out(&error);
+            upstream.not_tried(endpoint, Instant::now());
             return Reason::Exhausted;
         }
         Reason::ConnectFailed

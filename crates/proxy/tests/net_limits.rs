@@ -294,7 +294,7 @@ async fn a_silent_session_of_datagrams_ends_and_the_next_datagram_begins_another
     let datagrams = serde_json::json!({"protocol": "UDP"});
     world.publish_with("udp", "udp.demo.test", 8053, &[backend.address], datagrams);
     let gateway = Gateway::start(&mut world, |limits| {
-        limits.udp_idle = Duration::from_millis(200);
+        limits.udp_idle = Duration::from_secs(1);
     })
     .await;
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -351,3 +351,21 @@ fn a_client_of_a_replaced_server_keeps_the_address_that_it_answered_a_probe_for(
         "another station uses the address"
     );
 }
+
+#[test]
+fn an_offer_made_before_an_outage_gives_nobody_what_another_may_still_have() {
+    let mut world = World::new(|spec| spec.lease_config.range_end = "192.168.100.10".into());
+    assert_eq!(world.lease(1), ip(10));
+    world.wait(7200);
+    let offer = world.send(discover(2));
+    assert!(matches!(offer, Action::Offer { .. }), "{offer:?}");
+    world
+        .leases
+        .hold_expired_until(world.now.after(Duration::from_secs(3600)));
+    assert_eq!(
+        refused(&world.send(select(2, ip(10)))),
+        "the address belongs to another client"
+    );
+    assert_eq!(silence(&world.send(discover(2))), Silence::NoFreeAddress);
+    assert_eq!(world.lease(1), ip(10), "its own client gets it again");
+}

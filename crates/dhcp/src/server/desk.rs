@@ -233,8 +233,16 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Queues a lease that no client waits for.
+    /// Queues the end of a lease, which no client waits for. Asked for again before that is stored, it has to be stored
+    /// again: it is not recent any more, so that nobody is told that it stands.
     fn store(&mut self, lease: Lease, waiting: Waiting) {
+        let held = self.leases.get(lease.address);
+        if let Some(held) = held.filter(|held| held.state == State::Bound).cloned() {
+            self.leases.put(Lease {
+                since: Timestamp::default(),
+                ..held
+            });
+        }
         self.pending.leases.push(lease);
         self.pending.waiting.push(waiting);
     }

@@ -135,6 +135,18 @@ impl Lan {
         station.run("ip link set eth0 up");
         station
     }
+
+    /// A new station on a link of its own, and before it a router with `eth0` here and `eth1` there.
+    pub fn attach_behind_router(&mut self) -> (Namespace, Namespace) {
+        let (router, station) = (self.attach(), Namespace::new());
+        router.run(&format!(
+            "ip link add eth1 type veth peer name eth0 netns {}",
+            station.path()
+        ));
+        router.run("ip link set eth1 up");
+        station.run("ip link set eth0 up");
+        (router, station)
+    }
 }
 
 /// A process that ends with its owner.

@@ -94,9 +94,29 @@ async fn reconcile(
                     report(around, cluster, before, None, status::in_the_way(cluster)).await?;
                     return Ok(Action::await_change()); // a change of that Infra is seen
                 }
+                Err(error) if error.is_invalid() => {
+                    report(
+                        around,
+                        cluster,
+                        before,
+                        seen.own(cluster),
+                        status::refused(&error),
+                    )
+                    .await?;
+                    return Ok(Action::await_change()); // all that it follows from is watched
+                }
                 Err(error) => {
-                    let finding = status::refused(&error);
-                    report(around, cluster, before, seen.own(cluster), finding).await?;
+                    // Once may be a connection that broke.
+                    if around.common.pauses.has_failed(&watch::key(cluster)) {
+                        report(
+                            around,
+                            cluster,
+                            before,
+                            seen.own(cluster),
+                            status::refused(&error),
+                        )
+                        .await?;
+                    }
                     return Err(error.into());
                 }
             }
@@ -129,10 +149,13 @@ async fn report(
     if is_opted_in(cluster) || before.is_some() {
         let status = status::cluster_status(cluster, before, &finding, now);
         let read = json!({"conditions": before.as_slice()});
-        writer.status(cluster, &read, &status).await?;
-        if status::is_news(before, &finding) {
+        let told = writer.status(cluster, &read, &status).await;
+        // Where the condition may not be written, an event is all that tells.
+        let heard = told.as_ref().err().is_none_or(apply::Error::is_forbidden);
+        if heard && status::is_news(before, &finding) {
             writer.event(cluster, &finding).await;
         }
+        told?;
     }
     Ok(())
 }
@@ -146,7 +169,8 @@ async fn look(watched: Arc<Watched>, around: Arc<Surroundings>) -> Result<Action
         match known {
             Ok(()) => reconcile(&cluster, before.as_ref(), &around).await,
             Err(unlisted) => {
-                if cluster.metadata.deletion_timestamp.is_none() {
+                let was_said = unlisted.is_early && before.is_some();
+                if cluster.metadata.deletion_timestamp.is_none() && !was_said {
                     let finding = status::unobserved(&unlisted);
                     report(&around, &cluster, before.as_ref(), None, finding).await?;
                 }

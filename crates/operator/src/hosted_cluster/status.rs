@@ -64,8 +64,7 @@ pub(super) fn in_the_way(cluster: &HostedCluster) -> Finding {
 /// What is said where the API server did not take the Infra: it is as it was, if there is one.
 pub(super) fn refused(error: &apply::Error) -> Finding {
     let message = format!(
-        "what follows from the HostedCluster was not taken, and is tried again: mend it or its annotations if they are \
-         what is wrong; {error}"
+        "what follows from the HostedCluster was not taken: mend it or its annotations if they are what is wrong; {error}"
     );
     Finding::fails(DERIVED, "ApplyFailed", message)
 }

@@ -29,6 +29,7 @@ use crate::control_planes::ControlPlanes;
 use crate::first_look::Unlisted;
 use crate::hosted_cluster::DERIVED;
 use crate::identity::{self, Role};
+use crate::manager::key;
 use build::{Objects, Router, build, component_name};
 use components::{AtHand, Components};
 use network::Attached;
@@ -36,6 +37,7 @@ use nodes::Nodes;
 use observe::{Current, belongs, observe};
 pub use observe::{Stores, definition_of};
 use status::Part;
+pub(crate) use status::is_refused;
 pub use vlans::Vlans;
 
 /// The name under which this controller writes.
@@ -92,6 +94,9 @@ pub(crate) async fn reconcile(
         return Ok(Action::await_change());
     }
     if let Err(unlisted) = surroundings {
+        if unlisted.is_early && status::was_applied(&infra) {
+            return Err(unlisted.into());
+        }
         return failed(ctx, &infra, unlisted.into(), None).await;
     }
     let seen = match observe(&ctx.client, stores, at_hand, &infra).await {
@@ -159,8 +164,15 @@ async fn failed(
     error: Error,
     addresses: Option<InfraAddresses>,
 ) -> Result<Action, Error> {
+    // Once may be a connection that broke.
+    if matches!(error, Error::Observe(_)) && !ctx.pauses.has_failed(&key(infra)) {
+        return Err(error);
+    }
     report(ctx, infra, &status::failed(&error), addresses).await?;
-    Err(error)
+    match &error {
+        Error::Apply(refused) if refused.is_invalid() => Ok(Action::await_change()),
+        _ => Err(error),
+    }
 }
 
 /// Applies what is wanted and removes the rest. The network comes first: pods are attached by it.

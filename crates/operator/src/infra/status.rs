@@ -13,6 +13,9 @@ use crate::condition::{self, Finding, PENDING, READY, Truth};
 /// The condition of each component, in their order: DHCP, DNS, gateway.
 const COMPONENTS: [&str; 3] = ["DHCPReady", "DNSReady", "ProxyReady"];
 
+/// The reason of a specification that cannot be planned.
+const INVALID: &str = "InvalidSpec";
+
 /// A component as the Infra sees it.
 pub(super) struct Part<'a> {
     /// What to call it.
@@ -89,6 +92,12 @@ pub(super) fn was_applied(infra: &Infra) -> bool {
     said.is_some_and(|said| said.observed_generation == infra.metadata.generation)
 }
 
+/// Whether it was refused, perhaps for a neighbour.
+pub(crate) fn is_refused(infra: &Infra) -> bool {
+    let conditions = infra.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    condition::find(conditions, READY).is_some_and(|ready| ready.reason == INVALID)
+}
+
 /// What is found when the network is of no use: what runs already goes on running.
 pub(super) fn without_network(problem: Finding) -> Vec<Finding> {
     vec![Finding::fails(READY, &problem.reason, &problem.message), problem]
@@ -97,7 +106,7 @@ pub(super) fn without_network(problem: Finding) -> Vec<Finding> {
 /// What is found when the specification cannot be planned.
 pub(super) fn rejected(network: Finding, mistakes: &[Mistake]) -> Vec<Finding> {
     let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    vec![Finding::fails(READY, "InvalidSpec", all.join("; ")), network]
+    vec![Finding::fails(READY, INVALID, all.join("; ")), network]
 }
 
 /// What is found when it could not be carried out.

@@ -153,11 +153,17 @@ pub(crate) async fn reconcile<S: Server>(server: Arc<S>, ctx: &ServerContext) ->
         Ok(carried) => carried,
         Err(error) => {
             report(common, &*server, status::failed(&error), Value::Null).await?;
-            return Err(error);
+            return match &error {
+                Error::Apply(refused) if refused.is_invalid() => Ok(Action::await_change()),
+                _ => Err(error),
+            };
         }
     };
     let applied = match observe(ctx, &*server, &wants, carried).await {
         Ok(applied) => applied,
+        Err(Error::Unlisted(slow)) if slow.is_early && !server.conditions().is_empty() => {
+            return Err(slow.into()); // what was said before stays
+        }
         Err(error) => {
             report(common, &*server, status::failed(&error), Value::Null).await?;
             return Err(error);

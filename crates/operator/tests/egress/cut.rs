@@ -26,6 +26,7 @@ const MOST: usize = 60;
 pub(crate) struct Cut {
     allowed: usize,
     writes: Arc<watch::Sender<usize>>,
+    under_way: Arc<watch::Sender<usize>>,
 }
 
 impl Cut {
@@ -33,6 +34,7 @@ impl Cut {
         Cut {
             allowed,
             writes: Arc::default(),
+            under_way: Arc::default(),
         }
     }
 
@@ -42,10 +44,24 @@ impl Cut {
         *self.writes.borrow() <= self.allowed
     }
 
-    /// Waits until there was one write too many.
+    /// Carries what passed to its end, also when the controller ends meanwhile: it had left.
+    pub(crate) async fn carry<T: Send + 'static>(&self, sent: impl Future<Output = T> + Send + 'static) -> T {
+        let under_way = self.under_way.clone();
+        under_way.send_modify(|number| *number += 1);
+        let carried = tokio::spawn(async move {
+            let answer = sent.await;
+            under_way.send_modify(|number| *number -= 1);
+            answer
+        });
+        carried.await.unwrap()
+    }
+
+    /// Waits until there was one write too many, and those before it have ended: writes go side by side.
     async fn is_cut(&self) {
         let mut writes = self.writes.subscribe();
         writes.wait_for(|writes| *writes > self.allowed).await.unwrap();
+        let mut under_way = self.under_way.subscribe();
+        under_way.wait_for(|number| *number == 0).await.unwrap();
     }
 }
 

@@ -192,7 +192,7 @@ impl Scene {
                 if !cut.passes(request.method() != Method::GET) {
                     return Err(kube::Error::Service("cut off".into()));
                 }
-                inner.send(request).await
+                cut.carry(async move { inner.send(request).await }).await
             }
         });
         Client::new(service, "default")

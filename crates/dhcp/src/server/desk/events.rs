@@ -135,7 +135,15 @@ impl Desk<'_> {
         self.overdue = self.leases.doubt_time_since(newest, self.clock.now()) && !shared;
         if shared {
             self.leases.settled();
+            // The store says the same when it is followed, but packets that waited for this start may be faster.
+            self.hold_expired();
         }
+    }
+
+    /// Another replica may have renewed what is over by all that the store says.
+    fn hold_expired(&mut self) {
+        let until = self.clock.now().after(self.config.lease_time);
+        self.leases.hold_expired_until(until);
     }
 
     /// A machine that is gone frees its lease, also if it went while no server ran.
@@ -203,7 +211,7 @@ impl Desk<'_> {
                 self.standing.store_is_away(false);
                 info!("the lease store is back");
                 self.metrics.store_available.set(1);
-                self.leases.hold_expired_until(now.after(self.config.lease_time));
+                self.hold_expired();
             }
         }
         self.standing.changed();

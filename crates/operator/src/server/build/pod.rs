@@ -1,5 +1,7 @@
 //! The pod of a server: its container with the least that it needs, and Envoy beside it where that is the data plane.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext,
@@ -88,8 +90,10 @@ pub(super) fn build<S: Server>(server: &S, wants: &Wants, platform: Platform, po
 }
 
 fn pull_secrets(pods: &Pods) -> Option<Vec<LocalObjectReference>> {
-    let secrets = pods.pull_secrets.iter();
+    // One that is named twice would be refused.
+    let secrets: BTreeSet<&String> = pods.pull_secrets.iter().collect();
     let secrets: Vec<_> = secrets
+        .into_iter()
         .map(|name| LocalObjectReference { name: name.clone() })
         .collect();
     (!secrets.is_empty()).then_some(secrets)
