@@ -1,9 +1,12 @@
 """What a release installs names the images that it was made for, by its chart as by its manifests."""
 
+import os
 import subprocess
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from tools import DEPLOY, documents, last_release, run, testbed
 
@@ -53,6 +56,14 @@ class ARelease(unittest.TestCase):
                 self.assertEqual(images(charted(image, envoy)), expected)
                 self.assertEqual(images(manifests(image, envoy)), expected)
 
+    def test_packs_a_chart_that_does_not_tell_when(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, {"SOURCE_DATE_EPOCH": "86400"}):
+            done = pack("r.test/oooi:v0.1.0", "", directory)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            [package] = Path(directory).glob("oooi-*.tgz")
+            with tarfile.open(package) as chart:
+                self.assertEqual({(member.mtime, member.uid) for member in chart}, {(86400, 0)})
+
     def test_is_refused_for_an_image_without_a_tag(self):
         for image in ["r.test/oooi", "r.test:5000/oooi", "r.test/oooi:", "r.test/oooi@sha256:" + "a" * 64]:
             with self.subTest(image), tempfile.TemporaryDirectory() as directory:
@@ -61,9 +72,12 @@ class ARelease(unittest.TestCase):
                 self.assertIn(f"the image '{image}' has no tag: write NAME:TAG", done.stderr)
 
     def test_is_upgraded_from_the_one_before_it(self):
-        with tempfile.TemporaryDirectory() as directory:
+        # A hook names its repository by variables, which win over the folder.
+        others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, others, clear=True):
             def git(*words):
                 who = ["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "core.hooksPath=/dev/null"]
+                who += ["-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"]
                 subprocess.run(["git", "-C", directory, *who, *words], stdout=subprocess.DEVNULL, check=True)
 
             def commit():

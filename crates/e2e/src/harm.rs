@@ -157,6 +157,17 @@ pub async fn jump_of_one(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
     let files = node.files_of(Hosted::NAMESPACE, &own, "dhcp").await?;
     let folder = format!("{files}/var/lib/oooi");
     node.run("mkdir", &["--parents", &folder])?;
+    let here = format!("--field-selector=spec.nodeName={}", Node::NAME);
+    let name = "--output=jsonpath={.items[*].metadata.name}";
+    let look = [
+        "get",
+        "pods",
+        "--namespace",
+        Hosted::NAMESPACE,
+        "--selector",
+        &own,
+    ];
+    let pod = node.kubectl(&[&look[..], &[&here, name]].concat()).await?;
     for (seconds, time) in [(DAY, json!("59m")), (-DAY, json!("58m")), (0, Value::Null)] {
         set_clock(node, &folder, seconds)?;
         hosted
@@ -167,8 +178,8 @@ pub async fn jump_of_one(node: &Node, hosted: &Hosted<'_>) -> Result<()> {
         let date = node.run("date", &["--utc", &there, "+%Y-%m-%d"])?;
         let said = format!("\"timestamp\":\"{}", date.trim());
         until("the server to say its date", PATIENCE, async || {
-            let look = ["logs", "--namespace", Hosted::NAMESPACE, "--selector", &own];
-            match node.kubectl(&[&look[..], &["--tail=5"]].concat()).await {
+            let look = ["logs", "--namespace", Hosted::NAMESPACE, &pod, "--tail=1"];
+            match node.kubectl(&look).await {
                 Ok(log) if log.contains(&said) => Ok(()),
                 other => Err(format!("{said}: {other:?}")),
             }
