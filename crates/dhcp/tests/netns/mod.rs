@@ -214,7 +214,7 @@ pub fn serve_with(lan: &Lan, spec: &Path, directory: &Path, variables: &[(&str, 
 pub fn await_that(what: &str, mut so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !so() {
-        assert!(started.elapsed() < Duration::from_secs(30), "in vain: {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
