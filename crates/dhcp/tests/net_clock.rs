@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use netns::relay::Relay;
+use netns::relay::{Relay, client};
 use netns::{Home, Lan, Process, serve_with};
 use oooi_dhcp::lease::State;
 use oooi_dhcp::mac::Mac;
@@ -79,10 +79,11 @@ struct Clients {
 
 impl Clients {
     fn answer(&self, packet: impl Fn() -> Packet) -> Option<Answer> {
-        // A server that starts may not hear the first one.
+        let mac: [u8; 6] = packet().build()[28..34].try_into().unwrap();
+        // A server that starts may not hear the first one, and what is late for another client is not for this one.
         (0..3).find_map(|_| {
             self.relay.send(packet());
-            self.relay.receive()
+            std::iter::from_fn(|| self.relay.receive()).find(|answer| client(answer) == Mac(mac))
         })
     }
 
