@@ -94,27 +94,34 @@ fn main() -> ExitCode {
     // It fails only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = match cli.command {
-        Command::Manager(args) => commands::manager::run(&args),
-        Command::Up(args) => commands::up::run(&args),
-        Command::Dhcp(args) => commands::dhcp::run(&args),
-        Command::Dns(args) => commands::dns::run(&args),
-        Command::Proxy(args) => commands::proxy::run(&args),
-        Command::Route(args) => commands::route::run(&args),
-        Command::Leases(args) => commands::leases::run(&args),
-        Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Status(args) => commands::status::run(&args),
-        Command::Lab(args) => commands::lab::run(&args),
-        Command::Check(args) => commands::check::run(&args),
-        Command::Plan(args) => commands::plan::run(&args),
-        Command::Crds(args) => commands::crds::run(&args),
-        Command::Man(args) => commands::man::run(&args, Cli::command()),
-        Command::Reference(args) => commands::reference::run(&args, Cli::command()),
-        Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
+        Command::Manager(args) => apart(|| commands::manager::run(&args)),
+        Command::Up(args) => apart(|| commands::up::run(&args)),
+        Command::Dhcp(args) => apart(|| commands::dhcp::run(&args)),
+        Command::Dns(args) => apart(|| commands::dns::run(&args)),
+        Command::Proxy(args) => apart(|| commands::proxy::run(&args)),
+        Command::Route(args) => apart(|| commands::route::run(&args)),
+        Command::Leases(args) => apart(|| commands::leases::run(&args)),
+        Command::Doctor(args) => apart(|| commands::doctor::run(&args)),
+        Command::Status(args) => apart(|| commands::status::run(&args)),
+        Command::Lab(args) => apart(|| commands::lab::run(&args)),
+        Command::Check(args) => apart(|| commands::check::run(&args)),
+        Command::Plan(args) => apart(|| commands::plan::run(&args)),
+        Command::Crds(args) => apart(|| commands::crds::run(&args)),
+        Command::Man(args) => apart(|| commands::man::run(&args, Cli::command())),
+        Command::Reference(args) => apart(|| commands::reference::run(&args, Cli::command())),
+        Command::Completions(args) => apart(|| commands::completions::run(&args, &mut Cli::command())),
     };
     match outcome {
         Ok(outcome) => outcome.into(),
         Err(error) => failed(&error),
     }
+}
+
+/// Runs a command in a frame of its own. All of them together would take the stack of the largest, 730 KiB, and a server would
+/// keep it: large frames are touched page by page.
+#[inline(never)]
+fn apart(command: impl FnOnce() -> anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+    command()
 }
 
 /// On a thread of its own: to build and read all commands takes half a mebibyte of stack, which a server would keep for as

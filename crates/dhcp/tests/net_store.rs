@@ -21,6 +21,15 @@ use oooi_dhcp::testing::packet::Packet;
 use oooi_dhcp::time::Timestamp;
 use world::{NEWCOMER, STRANGER, WORKER, ip, with_past, with_server};
 
+/// One machine that is known, and no other.
+fn the_worker() -> Machines {
+    let machine = Machine {
+        name: "worker-1".into(),
+        address: None,
+    };
+    Machines::complete([(WORKER, machine)])
+}
+
 #[test]
 fn without_a_store_there_is_no_ack_and_it_goes_on_by_itself() {
     with_server(
@@ -97,13 +106,9 @@ fn a_client_that_floods_a_slow_store_leaves_room_for_others() {
 
 #[test]
 fn a_lease_stands_while_its_renewal_under_another_identifier_is_not_stored() {
-    let machine = Machine {
-        name: "worker-1".into(),
-        address: None,
-    };
     with_past(
         &[],
-        Machines::complete([(WORKER, machine)]),
+        the_worker(),
         |_| {},
         |world| {
             world.relay.discover(WORKER);
@@ -229,13 +234,9 @@ fn an_address_is_said_to_be_free_when_that_is_stored() {
 
 #[test]
 fn a_lease_whose_machine_went_while_nothing_could_be_stored_is_freed_later() {
-    let machine = Machine {
-        name: "worker-1".into(),
-        address: None,
-    };
     with_past(
         &[],
-        Machines::complete([(WORKER, machine)]),
+        the_worker(),
         |_| {},
         |world| {
             let address = world.bind(WORKER);

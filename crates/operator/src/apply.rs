@@ -11,6 +11,7 @@
 //! every write is refused before it leaves.
 
 mod elsewhere;
+mod error;
 mod foreign;
 mod global;
 mod takeover;
@@ -35,6 +36,7 @@ use crate::lease::Term;
 use crate::seen::Seen;
 use crate::unchanged::{DIGEST, contains, digest, status_contains};
 
+pub use error::Error;
 pub use global::Global;
 
 /// The longest note that the API server takes for an event.
@@ -45,96 +47,6 @@ const REPLACED: [&str; 1] = ["Deployment"];
 
 /// Kinds that are never changed once they are there: what is kept on a volume is worth more than its size.
 const KEPT: [&str; 1] = ["PersistentVolumeClaim"];
-
-/// Why something was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// An object of the same name belongs to somebody else.
-    #[error("{kind} {name} exists and does not belong to this resource: rename or delete one of the two")]
-    Foreign {
-        /// Its kind.
-        kind: String,
-        /// Its namespace and name.
-        name: String,
-    },
-    /// An earlier operator made an object that cannot be changed into ours. [`Writer::replace`] makes room for it.
-    #[error("{kind} {name} of an earlier operator is being replaced: it is made anew once its pods are gone")]
-    Replacing {
-        /// Its kind.
-        kind: String,
-        /// Its namespace and name.
-        name: String,
-    },
-    /// The API server did not do it.
-    #[error("cannot {verb} {kind} {name}: {source}")]
-    Refused {
-        /// What was tried.
-        verb: &'static str,
-        /// On which kind.
-        kind: String,
-        /// On which object.
-        name: String,
-        /// What the API server said.
-        source: Box<kube::Error>,
-    },
-    /// Another process leads now.
-    #[error("{kind} {name} was not written: another manager leads now")]
-    NotLeading {
-        /// Its kind.
-        kind: String,
-        /// Its namespace and name.
-        name: String,
-    },
-    /// An object cannot be written as JSON.
-    #[error("{kind} {name} cannot be written as JSON: {source}")]
-    Json {
-        /// Its kind.
-        kind: String,
-        /// Its namespace and name.
-        name: String,
-        /// Why.
-        source: serde_json::Error,
-    },
-}
-
-impl Error {
-    /// Whether the API server itself found fault with fields: the same again is refused again. What a webhook or a policy
-    /// denies may be allowed later without a word, and another uid is that of an object that was made anew since.
-    pub fn is_invalid(&self) -> bool {
-        let Error::Refused { source, .. } = self else {
-            return false;
-        };
-        let kube::Error::Api(status) = &**source else {
-            return false;
-        };
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        let mut fields = causes
-            .map(|cause| &*cause.field)
-            .filter(|field| !field.is_empty())
-            .peekable();
-        status.code == 422
-            && !status.message.starts_with("admission webhook")
-            && fields.peek().is_some()
-            && fields.all(|field| field != "metadata.uid")
-    }
-
-    /// Whether there is no such namespace, or it is about to be none.
-    pub fn is_namespace_missing(&self) -> bool {
-        let Error::Refused { source, .. } = self else {
-            return false;
-        };
-        let kube::Error::Api(status) = &**source else {
-            return false;
-        };
-        let ending = status.details.as_ref().is_some_and(|details| {
-            details
-                .causes
-                .iter()
-                .any(|cause| cause.reason == "NamespaceTerminating")
-        });
-        status.code == 404 || ending
-    }
-}
 
 /// What every object that is written here can do.
 pub trait Object:

@@ -144,15 +144,3 @@ impl Writer {
             .await;
     }
 }
-
-impl Error {
-    /// Whether the object was changed or removed since it was seen: looking again is all that is needed.
-    pub fn is_outdated(&self) -> bool {
-        match self {
-            Error::Refused { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if matches!(status.code, 404 | 409))
-            }
-            _ => false,
-        }
-    }
-}

@@ -75,14 +75,6 @@ impl Writer {
     }
 }
 
-impl Error {
-    /// Whether the manager has no right to it.
-    pub fn is_forbidden(&self) -> bool {
-        matches!(self, Error::Refused { source, .. }
-            if matches!(&**source, kube::Error::Api(status) if status.code == 403))
-    }
-}
-
 /// Only the very object that was looked at: one of the same name may have come in between.
 fn exactly(object: &impl Resource) -> Preconditions {
     Preconditions {

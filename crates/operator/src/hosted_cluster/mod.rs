@@ -94,28 +94,15 @@ async fn reconcile(
                     report(around, cluster, before, None, status::in_the_way(cluster)).await?;
                     return Ok(Action::await_change()); // a change of that Infra is seen
                 }
-                Err(error) if error.is_invalid() => {
-                    report(
-                        around,
-                        cluster,
-                        before,
-                        seen.own(cluster),
-                        status::refused(&error),
-                    )
-                    .await?;
-                    return Ok(Action::await_change()); // all that it follows from is watched
-                }
                 Err(error) => {
+                    let lasts = error.is_invalid();
                     // Once may be a connection that broke.
-                    if around.common.pauses.has_failed(&watch::key(cluster)) {
-                        report(
-                            around,
-                            cluster,
-                            before,
-                            seen.own(cluster),
-                            status::refused(&error),
-                        )
-                        .await?;
+                    if lasts || around.common.pauses.has_failed(&watch::key(cluster)) {
+                        let finding = status::refused(&error);
+                        report(around, cluster, before, seen.own(cluster), finding).await?;
+                    }
+                    if lasts {
+                        return Ok(Action::await_change()); // all that it follows from is watched
                     }
                     return Err(error.into());
                 }
