@@ -16,6 +16,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use battery::world::World;
@@ -28,6 +29,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+/// How long a role may take to say something.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Two descriptors each in the gateway, of the 20,000 that a process has here.
 const IDLE: usize = 9_000;
 /// The gateway of the second part has these, and many clients.
@@ -54,7 +57,7 @@ fn main() {
 /// This program in another role; ended when dropped.
 struct Role {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    said: Receiver<String>,
     /// What it said first: where it listens.
     address: SocketAddr,
 }
@@ -66,15 +69,22 @@ impl Role {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        lines.read_line(&mut first).unwrap();
-        let address = first.trim().parse().expect("the role says where it listens");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (say, said) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
+        let first = said
+            .recv_timeout(PATIENCE)
+            .expect("the role says where it listens");
         Self {
             child,
-            lines,
-            address,
+            said,
+            address: first.parse().unwrap(),
         }
+    }
+
+    /// What it says next.
+    fn says(&self) -> String {
+        self.said.recv_timeout(PATIENCE).expect("the role says something")
     }
 
     fn resident_kib(&self) -> usize {
@@ -193,7 +203,7 @@ async fn idle_connections_cost_next_to_nothing(backend: &Role) {
 
 async fn exhausted_descriptors_stop_accepting_and_nothing_else(backend: &Role) {
     let few = FEW_DESCRIPTORS.to_string();
-    let mut gateway = Role::start(&[
+    let gateway = Role::start(&[
         "role-gateway",
         &own_address().to_string(),
         &backend.address.to_string(),
@@ -221,9 +231,7 @@ async fn exhausted_descriptors_stop_accepting_and_nothing_else(backend: &Role) {
         waiting.len()
     );
     assert!(served.len() > 30 && !waiting.is_empty());
-    let mut said = String::new();
-    gateway.lines.read_line(&mut said).unwrap();
-    assert_eq!(said.trim(), "FileDescriptorsExhausted", "it says so");
+    assert_eq!(gateway.says(), "FileDescriptorsExhausted", "it says so");
     for stream in &mut served {
         assert_eq!(echo(stream).await, Some(b'x'), "established connections go on");
     }
@@ -232,11 +240,6 @@ async fn exhausted_descriptors_stop_accepting_and_nothing_else(backend: &Role) {
         let byte = in_time("the turn of one that waited", stream.read_u8()).await;
         assert_eq!(byte.unwrap(), b'x');
     }
-    said.clear();
-    gateway.lines.read_line(&mut said).unwrap();
-    assert_eq!(
-        said.trim(),
-        "FileDescriptorsAvailable",
-        "and says when it is over"
-    );
+    let said = gateway.says();
+    assert_eq!(said, "FileDescriptorsAvailable", "and says when it is over");
 }
