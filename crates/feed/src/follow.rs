@@ -54,6 +54,7 @@ where
                 Err(error) => {
                     warn!(%error, "the change is refused, the last good configuration stays");
                     refused(&error);
+                    texts.clear(); // whatever comes next is news, also what was there before
                     continue;
                 }
             };
@@ -164,6 +165,20 @@ mod tests {
         assert_eq!(**receiver.borrow(), ["one"]);
         replace(map("three"));
         receiver.wait_for(|names| **names == ["three"]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_gone_and_is_back_as_it_was_is_applied() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, aside) = (directory.path().join("a.yaml"), directory.path().join("aside"));
+        std::fs::write(&file, map("one")).unwrap();
+        let (mut receiver, mut refusals) = start(&file);
+        receiver.borrow_and_update();
+        std::fs::rename(&file, &aside).unwrap();
+        assert!(refusals.recv().await.unwrap().contains("a.yaml"));
+        std::fs::rename(&aside, &file).unwrap();
+        receiver.changed().await.unwrap();
+        assert_eq!(**receiver.borrow(), ["one"]);
     }
 
     #[tokio::test]

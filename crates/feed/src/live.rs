@@ -94,7 +94,8 @@ impl Files {
 
     /// The documents, if they are others than before.
     fn read(&mut self) -> Result<Option<Vec<Document>>, Unreadable> {
-        let texts = self.inputs.texts()?;
+        // After what cannot be read everything is news, also what was there before.
+        let texts = self.inputs.texts().inspect_err(|_| self.texts.clear())?;
         if texts == self.texts {
             return Ok(None);
         }

@@ -124,12 +124,19 @@ impl Supervisor {
         command
     }
 
-    /// Tells Envoy each new level. Never ends while levels may come.
+    /// Tells Envoy each new level, again and again while it does not listen yet. Never ends while levels may come.
     async fn follow_level(&self, mut levels: watch::Receiver<LogLevel>) {
         while levels.changed().await.is_ok() {
-            let level = *levels.borrow_and_update();
-            if let Err(error) = Admin(self.bootstrap.admin).set_log_level(level).await {
-                tracing::warn!(%error, "the log level of Envoy stays as it was");
+            let mut told = false;
+            loop {
+                let level = *levels.borrow_and_update();
+                let Err(error) = Admin(self.bootstrap.admin).set_log_level(level).await else {
+                    break;
+                };
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(%error, "the log level of Envoy stays as it was until it takes another");
+                }
+                sleep(FIRST_PAUSE).await;
             }
         }
         std::future::pending::<()>().await;

@@ -22,7 +22,7 @@ use super::transport::{Ask, By, Transport};
 use super::{Groups, Member, Target};
 use crate::clock::Clock;
 use crate::wire::kind;
-use crate::wire::name::Name;
+use crate::wire::name::{self, Name};
 
 /// For how long a probe waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -69,8 +69,8 @@ impl Prober {
         }
     }
 
-    /// Sends what is due and waits for all of it. `extra` is a zone that may be forwarded to the default
-    /// upstreams though it is our own.
+    /// Sends what is due and waits for all of it. `extra` is a zone that may be forwarded though it is our own: to the
+    /// upstreams of the nearest zone above it.
     pub async fn round(
         &mut self,
         groups: &Groups,
@@ -123,9 +123,15 @@ impl Prober {
 
     fn loop_checks(&mut self, groups: &Groups, extra: Option<&Name>, now: u64) -> Vec<(Name, Arc<Member>)> {
         let mut due = Vec::new();
+        let above = |own: &Name| {
+            let zones = groups.groups.iter().map(|group| &group.zone);
+            let above = zones.filter(|zone| name::is_within(own.wire(), zone.wire()));
+            above.max_by_key(|zone| zone.wire().len())
+        };
+        let asked = extra.and_then(above);
         for group in &groups.groups {
-            let default = group.zone == Name::root();
-            for zone in std::iter::once(&group.zone).chain(extra.filter(|_| default)) {
+            let own = extra.filter(|_| asked == Some(&group.zone));
+            for zone in std::iter::once(&group.zone).chain(own) {
                 for member in &group.members {
                     let key = (member.target.clone(), zone.clone());
                     let looped = member.loops.read().contains(zone);
@@ -193,15 +199,37 @@ mod tests {
 
     /// A group of one upstream that nothing can be sent to.
     fn groups() -> Groups {
-        let target = Target::Plain(([255, 255, 255, 255], 53).into());
         Groups {
-            groups: vec![Group {
-                zone: Name::root(),
-                policy: UpstreamPolicy::Sequential,
-                members: vec![Arc::new(Member::new(target, "lost".into()))],
-                turn: AtomicUsize::new(0),
-            }],
+            groups: vec![group(".")],
         }
+    }
+
+    fn group(zone: &str) -> Group {
+        let target = Target::Plain(([255, 255, 255, 255], 53).into());
+        Group {
+            zone: Name::parse(zone).unwrap(),
+            policy: UpstreamPolicy::Sequential,
+            members: vec![Arc::new(Member::new(target, "lost".into()))],
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    #[test]
+    fn our_own_domain_is_looked_for_where_it_would_be_forwarded() {
+        let own = Name::parse("hub.example.com").unwrap();
+        let checks = |zones: &[&str]| {
+            let groups = Groups {
+                groups: zones.iter().copied().map(group).collect(),
+            };
+            let due = prober().loop_checks(&groups, Some(&own), 0);
+            due.iter().map(|(zone, _)| zone.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(checks(&["example.org"]), ["example.org"]);
+        assert_eq!(
+            checks(&[".", "example.org"]),
+            [".", "hub.example.com", "example.org"]
+        );
+        assert_eq!(checks(&["example.com"]), ["example.com", "hub.example.com"]);
     }
 
     fn prober() -> Prober {

@@ -10,6 +10,9 @@ use super::{CLASS_IN, HEADER, TCP_LIMIT, kind};
 /// How many earlier names a new one is compared with; more would cost time and save few octets.
 const REMEMBERED: usize = 32;
 
+/// A pointer has fourteen bits for the place that it leads to.
+const REACH: usize = 0x4000;
+
 /// A message under construction.
 pub(super) struct Rebuilder {
     out: Vec<u8>,
@@ -147,14 +150,14 @@ impl Rebuilder {
     }
 
     fn remember(&mut self, start: usize, written: usize) {
-        if written > 0 && start < 0x4000 && self.names.len() < REMEMBERED {
+        if written > 0 && start < REACH && self.names.len() < REMEMBERED {
             self.names.push(start);
         }
     }
 
     /// The place at which the name written at `at`, or one of its parents, equals `wanted`.
     fn find(&self, mut at: usize, wanted: &[u8]) -> Option<usize> {
-        loop {
+        while at < REACH {
             if self.equals(at, wanted) {
                 return Some(at);
             }
@@ -163,6 +166,7 @@ impl Rebuilder {
                 len => at += 1 + len,
             }
         }
+        None
     }
 
     fn equals(&self, mut at: usize, wanted: &[u8]) -> bool {
@@ -193,6 +197,29 @@ impl Rebuilder {
             }
             at += next;
             left = &left[next..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::name::Name;
+
+    #[test]
+    fn no_pointer_leads_beyond_its_reach() {
+        let wire = |text: &str| Name::parse(text).unwrap().wire().to_vec();
+        let first = wire("mx.a.third.net.");
+        // The name begins within reach, and its parents lie beyond.
+        for start in REACH - 12..REACH + 2 {
+            let mut message = Rebuilder::new(0x8180, &wire("example.org."), kind::TXT);
+            message.out.resize(start, 0);
+            message.name(&first);
+            let second = message.out.len();
+            message.name(&wire("mx2.a.third.net."));
+            let mut expanded = Vec::new();
+            name::expand(&message.out, second, &mut expanded).unwrap();
+            assert_eq!(expanded, wire("mx2.a.third.net."), "at {start:#x}");
         }
     }
 }
