@@ -42,10 +42,12 @@ pub struct Leases {
     by_mac: Index,
     hashing: Hashing,
     stored: BTreeSet<(Timestamp, Ipv4Addr)>,
+    /// Those of which the client or its machine is gone: they have nobody to wait for.
+    released: BTreeSet<(Timestamp, Ipv4Addr)>,
     offers: BTreeSet<(Timestamp, Ipv4Addr)>,
     /// The leases in whose place there are offers.
     covered: HashMap<Ipv4Addr, Lease>,
-    /// No address that another client had is given away before this moment.
+    /// No lease that ran out is given to another client before this moment.
     hold_expired_until: Timestamp,
     /// Leases that last longer than the store knows.
     owed: Vec<Lease>,
@@ -61,13 +63,14 @@ struct Fresh {
     /// saves work and changes no answer, hence the cell.
     tried: Cell<u64>,
     /// Among those tried, but their records were forgotten.
-    vacated: Vec<Ipv4Addr>,
+    vacated: BTreeSet<Ipv4Addr>,
 }
 
 impl Leases {
     /// A table of what a store kept.
-    pub fn new(config: &Config, stored: Vec<Lease>, now: Timestamp) -> Self {
+    pub fn new(config: &Config, mut stored: Vec<Lease>, now: Timestamp) -> Self {
         let mut leases = Leases::default();
+        stored.sort_by_key(|lease| lease.since); // the last one is its client's latest
         stored.into_iter().for_each(|lease| leases.put(lease));
         leases.adopt(config, now);
         leases
@@ -211,11 +214,7 @@ impl Leases {
         if state != State::Declined {
             self.is_latest(place);
         }
-        while let Some(address) = self.fresh.vacated.last()
-            && self.place(*address).is_some()
-        {
-            self.fresh.vacated.pop();
-        }
+        self.fresh.vacated.remove(&queued.1);
         while self.offers.len() > MAX_OFFERS
             && let Some(&(_, oldest)) = self.offers.first()
         {
@@ -291,15 +290,15 @@ impl Leases {
         self.by_address.remove(self.hashing.address(address), place);
         self.by_id.remove(self.hashing.id(&lease.id), place);
         self.by_mac.remove(self.hashing.mac(lease.mac), place);
-        self.fresh.vacated.push(address);
+        self.fresh.vacated.insert(address);
     }
 
     /// The queue of records that stand so.
     fn queue(&mut self, state: State) -> &mut BTreeSet<(Timestamp, Ipv4Addr)> {
-        if state.is_stored() {
-            &mut self.stored
-        } else {
-            &mut self.offers
+        match state {
+            State::Released => &mut self.released,
+            state if state.is_stored() => &mut self.stored,
+            _ => &mut self.offers,
         }
     }
 
@@ -314,7 +313,6 @@ impl Leases {
             .fresh
             .vacated
             .iter()
-            .rev()
             .find(|address| self.is_fresh(config, **address))
         {
             return Some(*address);
@@ -342,17 +340,14 @@ impl Leases {
         let may_be =
             |address: &Ipv4Addr| config.is_dynamic(*address) && !(held && self.covered.contains_key(address));
         let expired = |queue: &BTreeSet<(Timestamp, Ipv4Addr)>| {
-            let mut expired = queue
-                .iter()
-                .take_while(|(expires, _)| *expires <= now)
-                .map(|(_, address)| *address);
-            expired.find(may_be)
+            let mut expired = queue.iter().take_while(|(expires, _)| *expires <= now);
+            expired.find(|(_, address)| may_be(address)).copied()
         };
-        let offer = expired(&self.offers);
-        if held {
-            return offer;
-        }
-        offer.or_else(|| expired(&self.stored))
+        let unused = expired(&self.offers).or_else(|| {
+            let ran_out = if held { None } else { expired(&self.stored) };
+            ran_out.into_iter().chain(expired(&self.released)).min()
+        });
+        unused.map(|(_, address)| address)
     }
 }
 

@@ -54,6 +54,30 @@ fn no_expired_address_changes_hands_while_expiries_are_held() {
 }
 
 #[test]
+fn the_latest_lease_of_a_client_is_known_in_whatever_order_they_were_kept() {
+    let config = fixture::config(|_| {});
+    let former = lease(10, 1, State::Bound, later(50));
+    let mut latest = lease(15, 1, State::Bound, later(60));
+    latest.since = later(10);
+    for stored in [[former.clone(), latest.clone()], [latest.clone(), former.clone()]] {
+        let leases = Leases::new(&config, stored.into(), later(20));
+        assert_eq!(leases.of_id(&latest.id).unwrap().address, latest.address);
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_and_forgotten_again_and_again_is_remembered_once() {
+    let config = fixture::config(|_| {});
+    let mut leases = Leases::new(&config, vec![], NOW);
+    for _ in 0..3 {
+        leases.put(lease(10, 1, State::Offered, later(5)));
+        assert!(leases.fresh.vacated.is_empty());
+        leases.forget(address(10));
+        assert_eq!(leases.fresh.vacated.len(), 1);
+    }
+}
+
+#[test]
 fn an_offer_that_nothing_followed_ends_no_hold_of_the_lease_before_it() {
     let config = fixture::config(|spec| spec.lease_config.range_end = "192.168.100.10".into());
     let over = lease(10, 1, State::Bound, later(5));
@@ -69,7 +93,7 @@ fn an_offer_that_nothing_followed_ends_no_hold_of_the_lease_before_it() {
             leases.is_kept(leases.get(address(10)).unwrap(), later(99)),
             !freed
         );
-        assert_eq!(leases.free(&config, later(99)), None);
+        assert_eq!(leases.free(&config, later(99)), freed.then_some(address(10)));
         assert_eq!(leases.free(&config, later(100)), Some(address(10)));
     }
     let mut leases = Leases::new(&config, vec![], NOW);

@@ -101,7 +101,9 @@ impl Journal {
         let lock = lock(directory)?;
         let path = directory.join(FILE);
         if !path.try_exists().map_err(io_error("cannot look for", &path))? {
-            write_anew(directory, secret(), &[]).map_err(io_error("cannot write", &path))?;
+            write_anew(directory, secret(), &[])
+                .and_then(|_| sync_names(directory))
+                .map_err(io_error("cannot write", &path))?;
         }
         let file = OpenOptions::new()
             .read(true)
@@ -239,20 +241,20 @@ impl Journal {
             .into());
         }
         let leases: Vec<Lease> = replay.leases.into_values().collect();
-        let end =
+        let (file, end) =
             write_anew(&self.directory, self.secret, &leases).map_err(io_error("cannot write anew", path))?;
-        self.file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(io_error("cannot open", path))?;
+        let before = self.end;
+        self.file = file;
+        // Until its name is durable, a crash would bring the former file back, and lose what is added to this one.
+        (self.end, self.rewrite_at, self.doubtful) = (end, end * 2 + WORTH, true);
+        sync_names(&self.directory).map_err(io_error("cannot synchronise the folder of", path))?;
+        self.doubtful = false;
         info!(
-            before = self.end,
+            before,
             after = end,
             leases = leases.len(),
             "the journal was written anew"
         );
-        (self.end, self.rewrite_at, self.doubtful) = (end, end * 2 + WORTH, false);
         Ok(())
     }
 }
@@ -305,8 +307,9 @@ fn replay(bytes: &[u8]) -> Result<Replay, Damage> {
     Ok(replay)
 }
 
-/// Writes a journal beside the present one and gives it its name. Returns its length.
-fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<u64> {
+/// Writes a journal beside the present one and gives it its name, which [`sync_names`] makes durable. Returns it and its
+/// length.
+fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<(File, u64)> {
     let new = directory.join(NEW);
     let mut file = File::create(&new)?;
     let mut end = frame::HEADER as u64;
@@ -324,8 +327,12 @@ fn write_anew(directory: &Path, secret: u32, leases: &[Lease]) -> io::Result<u64
     file.write_all_at(&frame::header(header), 0)?;
     file.sync_all()?;
     std::fs::rename(&new, directory.join(FILE))?;
-    File::open(directory)?.sync_all()?; // the name, too, must survive a crash
-    Ok(end)
+    Ok((file, end))
+}
+
+/// Makes what files of a folder are called survive a crash.
+fn sync_names(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 fn lock(directory: &Path) -> Result<File, StoreError> {
