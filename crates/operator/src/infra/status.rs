@@ -35,9 +35,15 @@ pub(super) fn applied(
 ) -> Vec<Finding> {
     let mut findings = vec![network];
     for (kind, part) in COMPONENTS.into_iter().zip(parts) {
-        findings.push(match part {
-            None => Finding::holds(kind, "Disabled", "it is not enabled, so it does not run"),
-            Some(part) => component(kind, &part, warnings),
+        let missing = || {
+            warnings
+                .iter()
+                .find(|warning| MISSED_BY.contains(&(kind, warning.reason)))
+        };
+        findings.push(match (part, missing()) {
+            (Some(part), _) => component(kind, &part, warnings),
+            (None, Some(warning)) => Finding::fails(kind, warning.reason, &warning.message),
+            (None, None) => Finding::holds(kind, "Disabled", "it is not enabled, so it does not run"),
         });
     }
     findings.insert(0, ready(&findings, derived));
@@ -46,6 +52,9 @@ pub(super) fn applied(
 
 /// Warnings of a plan that are the reason of a component's condition, which holds all the same.
 const TOLD_BY: [(&str, &str); 2] = [("DNSReady", "NoUpstream"), ("ProxyReady", "AppsNotServed")];
+
+/// Warnings of a plan that tell why a component which is enabled is not there.
+const MISSED_BY: [(&str, &str); 1] = [("ProxyReady", "NothingPublished")];
 
 fn component(kind: &'static str, part: &Part<'_>, warnings: &[Warning]) -> Finding {
     let Some(found) = condition::find(part.conditions, READY) else {
@@ -207,6 +216,24 @@ mod tests {
         );
         let findings = applied(network(), [part(&good), part(&good), None], &[], None);
         assert!(findings[0].is_true());
+    }
+
+    #[test]
+    fn a_gateway_that_waits_for_something_to_forward_is_not_called_disabled() {
+        let good = condition("True", 2);
+        let waits = Warning {
+            reason: "NothingPublished",
+            path: "spec.infraComponents.proxy.backends".into(),
+            message: "the gateway starts once the HostedCluster publishes a service".into(),
+        };
+        let findings = applied(network(), [part(&good), part(&good), None], &[waits], None);
+        assert_eq!(
+            (findings[0].truth, findings[0].message.as_str()),
+            (
+                Truth::False,
+                "ProxyReady: the gateway starts once the HostedCluster publishes a service"
+            )
+        );
     }
 
     #[test]

@@ -54,6 +54,10 @@ pub(super) async fn carry_out<S: Server>(
     writer.keep(&service_account).await?;
     writer.keep(&role_binding).await?;
     let missing = self::grants(ctx, server, &grants).await?;
+    let bindings = grants.iter().chain([&role_binding]).map(ResourceExt::name_any);
+    writer
+        .prune::<RoleBinding>(server, &bindings.collect::<Vec<_>>())
+        .await?;
     admit(ctx, server, &foreign, &missing).await?;
     if foreign.is_empty() {
         writer.hold(server, false).await?;
