@@ -5,7 +5,7 @@ mod replicas;
 
 use std::time::Duration;
 
-use oooi_testkit::{Error, Node, until};
+use oooi_testkit::{Error, Node, Tenant, until};
 use serde_json::{Value, json};
 
 pub use self::configuration::change_configuration;
@@ -16,8 +16,8 @@ use crate::{Hosted, PATIENCE, Result};
 const SILENCE: &str =
     "table ip fault { chain input { type filter hook input priority -300; tcp dport 6443 drop; }; }";
 
-/// How long a volume stays full.
-const FULL: Duration = Duration::from_secs(15);
+/// More machines than leases fit into a block.
+const NEWCOMERS: usize = 60;
 
 /// How long a wall clock is wrong.
 const WRONG: Duration = Duration::from_secs(5);
@@ -288,11 +288,41 @@ pub async fn upgrade(node: &Node, hosted: &Hosted<'_>, image: &str) -> Result<()
     hosted.ready().await
 }
 
-/// Fills the volume of the leases for a while.
-pub async fn fill(node: &Node, volume: &str) -> Result<()> {
+/// Fills the volume of the leases until machines that come to the VLAN get none. The next one does once there is room.
+pub async fn fill(node: &Node, hosted: &Hosted<'_>, volume: &str) -> Result<()> {
     let file = format!("{volume}/full");
+    let newcomer = hosted.tenant("newcomer").await?;
     // It ends when nothing fits any more: that is what is wanted.
     node.run("sh", &["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true", &file])?;
-    tokio::time::sleep(FULL).await;
-    node.run("rm", &[&file]).map(drop)
+    // The last block of the journal has room for some.
+    let served = (0..NEWCOMERS)
+        .take_while(|number| is_served(&newcomer, *number))
+        .count();
+    node.run("rm", &[&file])?;
+    if served == NEWCOMERS {
+        return Err(wrong(
+            "leases were given on a full volume",
+            format!("all of {NEWCOMERS} got one"),
+        ));
+    }
+    until("a machine to get a lease again", PATIENCE, async || {
+        if is_served(&newcomer, NEWCOMERS) {
+            Ok(())
+        } else {
+            Err("it got none")
+        }
+    })
+    .await
+}
+
+/// Whether a machine that is new on the VLAN gets a lease. Its identifier is long: the sooner a block is full.
+fn is_served(tenant: &Tenant, number: usize) -> bool {
+    let hardware = format!("02:00:00:00:77:{number:02x}");
+    let identifier = format!("0x3d:00{number:0>200}");
+    let client = format!("-f -n -q -i eth0 -s /bin/true -t 2 -T 1 -A 1 -x {identifier}");
+    let client: Vec<&str> = client.split(' ').collect();
+    tenant
+        .run("ip", &["link", "set", "eth0", "address", &hardware])
+        .is_ok()
+        && tenant.run("udhcpc", &client).is_ok()
 }

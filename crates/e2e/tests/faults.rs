@@ -50,9 +50,9 @@ async fn alone(run: &mut Run<'_>, leases: &str) -> Result<()> {
     )
     .await?;
     run.fault(
-        "volume of the leases full for 15 s",
+        "volume of the leases full",
         &[("leases", RESTARTED)],
-        async |node, _| harm::fill(node, leases).await,
+        async |node, hosted| harm::fill(node, hosted, leases).await,
     )
     .await?;
     run.fault(
